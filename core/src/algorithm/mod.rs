@@ -1,0 +1,143 @@
+//! The algorithms, pure: a state, a limit, a cost and a time make an outcome. No clock, no I/O, no async.
+//!
+//! Times are microseconds since 1970. `judge` reads, `charge` writes, and is called only for what `judge` admitted.
+
+mod count;
+mod fixed_window;
+mod sliding_window;
+mod sliding_window_counter;
+mod sliding_window_log;
+mod token_bucket;
+
+pub(crate) use count::{Count, Step, Tally};
+
+use crate::receipt::Charge;
+use crate::rule::{Algorithm, BoundLimit};
+
+/// How one limit stands, before a charge or after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) allowed: bool,
+    /// The largest cost admissible now.
+    pub(crate) remaining: u32,
+    /// Microseconds to the first tick at which the cost passes; none if allowed or never.
+    pub(crate) retry_after: Option<u64>,
+    /// Microseconds until the quota is whole; none if it never is.
+    pub(crate) reset_after: Option<u64>,
+}
+
+impl Outcome {
+    /// What a limit of 0 says to everybody.
+    pub(crate) const NEVER: Outcome = Outcome { allowed: false, remaining: 0, retry_after: None, reset_after: None };
+
+    fn new(cost: u32, room: i64, retry_after: Option<u64>, reset_after: u64) -> Outcome {
+        let allowed = i64::from(cost) <= room;
+        Outcome {
+            allowed,
+            remaining: u32::try_from(room).unwrap_or(0),
+            retry_after: if allowed { None } else { retry_after },
+            reset_after: Some(reset_after),
+        }
+    }
+
+    /// The same limit once `cost` of it is charged.
+    pub(crate) fn charged(self, cost: u32, charged: &Charged) -> Outcome {
+        Outcome { remaining: self.remaining - cost, reset_after: Some(charged.reset_after), ..self }
+    }
+}
+
+/// What a charge wrote: when, until when it matters, and for the bucket the deficit before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Charged {
+    pub(crate) at: u64,
+    pub(crate) reset_after: u64,
+    pub(crate) before: u32,
+    /// Window-ths of a unit.
+    pub(crate) before_parts: u64,
+}
+
+/// What one limit keeps about one key.
+#[derive(Debug)]
+pub(crate) enum State {
+    SlidingWindowLog(sliding_window_log::State),
+    SlidingWindow(sliding_window::State),
+    TokenBucket(token_bucket::State),
+    SlidingWindowCounter(sliding_window_counter::State),
+    FixedWindow(fixed_window::State),
+    Count(Count),
+}
+
+macro_rules! each {
+    ($state:expr, $inner:ident => $body:expr, $count:pat => $otherwise:expr) => {
+        match $state {
+            State::SlidingWindowLog($inner) => $body,
+            State::SlidingWindow($inner) => $body,
+            State::TokenBucket($inner) => $body,
+            State::SlidingWindowCounter($inner) => $body,
+            State::FixedWindow($inner) => $body,
+            $count => $otherwise,
+        }
+    };
+}
+
+impl State {
+    pub(crate) fn new(algorithm: Algorithm) -> State {
+        match algorithm {
+            Algorithm::SlidingWindowLog => State::SlidingWindowLog(sliding_window_log::State::default()),
+            Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::default()),
+            Algorithm::TokenBucket => State::TokenBucket(token_bucket::State::default()),
+            Algorithm::SlidingWindowCounter => State::SlidingWindowCounter(sliding_window_counter::State::default()),
+            Algorithm::FixedWindow => State::FixedWindow(fixed_window::State::default()),
+        }
+    }
+
+    pub(crate) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Outcome {
+        each!(self, state => state.judge(limit, cost, now), State::Count(_) => Outcome::NEVER)
+    }
+
+    pub(crate) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64, id: &[u8]) -> Charged {
+        match self {
+            State::SlidingWindowLog(state) => state.charge(limit, cost, now, id),
+            State::SlidingWindow(state) => state.charge(limit, cost, now),
+            State::TokenBucket(state) => state.charge(limit, cost, now),
+            State::SlidingWindowCounter(state) => state.charge(limit, cost, now),
+            State::FixedWindow(state) => state.charge(limit, cost, now),
+            State::Count(_) => Charged::default(),
+        }
+    }
+
+    /// The units given back; `rate` is the asked one.
+    pub(crate) fn refund(&mut self, charge: &Charge, rate: u32, now: u64) -> u32 {
+        each!(self, state => state.refund(charge, rate, now), State::Count(_) => 0)
+    }
+
+    /// Whether an application's id is still live here.
+    pub(crate) fn has_seen(&self, limit: &BoundLimit, id: &[u8], now: u64) -> bool {
+        matches!(self, State::SlidingWindowLog(log) if log.has_seen(limit, id, now))
+    }
+}
+
+/// How a limit stands that nobody has used yet.
+pub(crate) fn untouched(limit: &BoundLimit, cost: u32) -> Outcome {
+    Outcome::new(cost, i64::from(limit.burst), None, 0)
+}
+
+/// `a * b / c` rounded down, with a remainder flag, in the narrowest arithmetic that holds it.
+fn scaled(a: u64, b: u64, c: u64) -> (u64, bool) {
+    quotient(u128::from(a) * u128::from(b), c)
+}
+
+/// `a / b` rounded down, and whether anything was left over.
+fn quotient(a: u128, b: u64) -> (u64, bool) {
+    match u64::try_from(a) {
+        Ok(a) => (a / b, a % b > 0),
+        Err(_) => {
+            let b = u128::from(b);
+            (u64::try_from(a / b).unwrap_or(u64::MAX), a % b > 0)
+        }
+    }
+}
+
+fn rounded_up((whole, rest): (u64, bool)) -> u64 {
+    whole + u64::from(rest)
+}

@@ -1,0 +1,331 @@
+//! Decisions: what a check or a peek answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Charged, Outcome};
+use crate::error::Error;
+use crate::key::Subject;
+use crate::plan::{Call, Plan};
+use crate::receipt::{Charge, Receipt};
+use crate::request_id::RequestId;
+use crate::rule::{Algorithm, BoundLimit, OnError};
+
+/// Who decided.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The store.
+    Store,
+    /// The store failed, and `on_error = "allow"` let the request pass.
+    Open,
+    /// The store failed, and `on_error = "deny"` refused the request.
+    Closed,
+}
+
+impl Origin {
+    /// The origin's name: `store`, `open` or `closed`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Origin::Store => "store",
+            Origin::Open => "open",
+            Origin::Closed => "closed",
+        }
+    }
+}
+
+/// What a store found out about one call.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) allowed: bool,
+    /// An id of the call was live: nothing was charged.
+    pub(crate) repeated: bool,
+    pub(crate) limits: SmallVec<[LimitReply; 1]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LimitReply {
+    pub(crate) outcome: Outcome,
+    pub(crate) charged: Option<Charged>,
+}
+
+impl Reply {
+    pub(crate) fn is_charged(&self) -> bool {
+        self.limits.iter().any(|limit| limit.charged.is_some())
+    }
+}
+
+/// Whether a request may pass, and how its limits stand.
+///
+/// The figures of the whole are those of the enforced limits together: `remaining` the least of them, `retry_after` and
+/// `reset_after` the longest. Each limit's own stand in [`limits`](Decision::limits), shadow ones too. When the failure
+/// policy decided, nothing is known: `remaining` is 0 and both times are none.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    plan: Arc<Plan>,
+    subject: Subject,
+    id: RequestId,
+    cost: u32,
+    allowed: bool,
+    repeated: bool,
+    limits: SmallVec<[LimitReply; 1]>,
+    binding: usize,
+    origin: Origin,
+    nonce: u64,
+    prefix: Arc<str>,
+    failure: Option<Box<Error>>,
+}
+
+impl Decision {
+    pub(crate) fn from_store(call: Call, prefix: &Arc<str>, mut reply: Reply) -> Decision {
+        if reply.repeated {
+            for limit in &mut reply.limits {
+                limit.outcome.allowed = true;
+                limit.outcome.retry_after = None;
+            }
+        }
+        let (binding, allowed) = (binding(&call.plan, &reply), reply.allowed || !call.plan.enforces);
+        Decision {
+            plan: call.plan,
+            subject: call.subject,
+            id: call.id,
+            cost: call.cost,
+            allowed,
+            repeated: reply.repeated,
+            limits: reply.limits,
+            binding,
+            origin: Origin::Store,
+            nonce: fastrand::u64(..),
+            prefix: Arc::clone(prefix),
+            failure: None,
+        }
+    }
+
+    /// What the failure policy says. A call that enforces nothing is let through whatever it says.
+    pub(crate) fn from_policy(call: Call, prefix: &Arc<str>, failure: Error) -> Decision {
+        let allowed = call.plan.on_error == OnError::Allow || !call.plan.enforces;
+        let unknown = Outcome { allowed, ..Outcome::NEVER };
+        let limits = call.plan.limits.iter().map(|_| LimitReply { outcome: unknown, charged: None }).collect();
+        let reply = Reply { allowed, repeated: false, limits };
+        let origin = if allowed { Origin::Open } else { Origin::Closed };
+        Decision { origin, failure: Some(Box::new(failure)), ..Decision::from_store(call, prefix, reply) }
+    }
+
+    /// Whether the request may pass.
+    #[must_use]
+    pub fn allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// The units per window of the binding limit.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.plan.limits[self.binding].quota
+    }
+
+    /// The largest cost admissible now, after this charge.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.counted().map(|(_, limit)| limit.outcome.remaining).min().unwrap_or(0)
+    }
+
+    /// The time until this cost passes if nobody else comes; none when allowed, and none when it never can.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.allowed {
+            return None;
+        }
+        let waits = self.counted().filter(|(_, limit)| !limit.outcome.allowed);
+        longest(waits.map(|(_, limit)| limit.outcome.retry_after))
+    }
+
+    /// The time until every quota is whole; 0 when untouched, none for a limit of 0.
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        longest(self.counted().map(|(_, limit)| limit.outcome.reset_after))
+    }
+
+    /// The limit that binds: the refusing one with the longest wait, or when allowed the one with the least remaining.
+    #[must_use]
+    pub fn binding(&self) -> LimitDecision<'_> {
+        self.at(self.binding)
+    }
+
+    /// Every limit with its own figures, in the order written.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision<'_>> {
+        (0..self.limits.len()).map(|index| self.at(index))
+    }
+
+    /// Who decided.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether the request's id had been charged before: allowed, and nothing charged again.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.repeated
+    }
+
+    /// Why the failure policy decided, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.as_deref()
+    }
+
+    /// What was charged, for [`Limiter::refund`](crate::Limiter::refund). Empty if nothing was.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        let charges = self.plan.limits.iter().zip(&self.limits).filter_map(|(limit, reply)| {
+            let charged = reply.charged?;
+            let is_log = limit.algorithm == Algorithm::SlidingWindowLog;
+            Some(Charge {
+                algorithm: limit.algorithm,
+                suffix: limit.suffix.clone(),
+                window: limit.window,
+                at: charged.at,
+                units: self.cost,
+                rate: limit.quota,
+                before: charged.before,
+                before_parts: charged.before_parts,
+                id: if is_log { self.id.clone() } else { RequestId::new() },
+            })
+        });
+        Receipt {
+            nonce: self.nonce,
+            prefix: self.prefix.to_string(),
+            subject: self.subject.clone(),
+            charges: charges.collect(),
+        }
+    }
+
+    fn counted(&self) -> impl Iterator<Item = (&BoundLimit, &LimitReply)> {
+        counted(&self.plan, &self.limits).map(|(_, limit, reply)| (limit, reply))
+    }
+
+    fn at(&self, index: usize) -> LimitDecision<'_> {
+        let (limit, outcome) = (&self.plan.limits[index], &self.limits[index].outcome);
+        LimitDecision { limit, outcome }
+    }
+}
+
+/// How one limit of a decision stands.
+#[derive(Clone, Copy)]
+pub struct LimitDecision<'a> {
+    limit: &'a BoundLimit,
+    outcome: &'a Outcome,
+}
+
+impl<'a> LimitDecision<'a> {
+    /// The rule that the limit belongs to.
+    #[must_use]
+    pub fn rule(&self) -> &'a str {
+        &self.limit.rule
+    }
+
+    /// The limit's name, if it was given one.
+    #[must_use]
+    pub fn name(&self) -> Option<&'a str> {
+        self.limit.name.as_deref()
+    }
+
+    /// How it counts.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.limit.algorithm
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit.quota
+    }
+
+    /// The window.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(self.limit.window)
+    }
+
+    /// The units that a token bucket admits at once; the limit for the other algorithms.
+    #[must_use]
+    pub fn burst(&self) -> u32 {
+        self.limit.burst
+    }
+
+    /// Whether it blocks; a shadow limit only reports.
+    #[must_use]
+    pub fn enforced(&self) -> bool {
+        self.limit.enforce
+    }
+
+    /// Whether this limit alone would let the request pass.
+    #[must_use]
+    pub fn allowed(&self) -> bool {
+        self.outcome.allowed
+    }
+
+    /// The largest cost admissible now.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.outcome.remaining
+    }
+
+    /// The time until this cost passes; none when it does, and none when it never can.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.outcome.retry_after.map(Duration::from_micros)
+    }
+
+    /// The time until the quota is whole; none if it never is.
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.outcome.reset_after.map(Duration::from_micros)
+    }
+}
+
+impl fmt::Debug for LimitDecision<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("LimitDecision");
+        debug.field("rule", &self.rule()).field("name", &self.name()).field("algorithm", &self.algorithm());
+        debug.field("limit", &self.limit()).field("window", &self.window()).field("enforced", &self.enforced());
+        debug.field("allowed", &self.allowed()).field("remaining", &self.remaining());
+        debug.field("retry_after", &self.retry_after()).field("reset_after", &self.reset_after()).finish()
+    }
+}
+
+/// The limits that count for the whole: the enforced ones, or all if none is.
+fn counted<'a>(
+    plan: &'a Plan,
+    replies: &'a [LimitReply],
+) -> impl Iterator<Item = (usize, &'a BoundLimit, &'a LimitReply)> {
+    let counts = |limit: &BoundLimit| limit.enforce || !plan.enforces;
+    let all = plan.limits.iter().zip(replies).enumerate().map(|(index, (limit, reply))| (index, &**limit, reply));
+    all.filter(move |(_, limit, _)| counts(limit))
+}
+
+fn binding(plan: &Plan, reply: &Reply) -> usize {
+    if plan.limits.len() == 1 {
+        return 0;
+    }
+    let refuses = plan.enforces && !reply.allowed;
+    let ranked = counted(plan, &reply.limits).filter(|(_, _, limit)| !refuses || !limit.outcome.allowed);
+    let rank = |limit: &LimitReply| match (refuses, limit.outcome.retry_after) {
+        // The longest wait binds, and none is the longest; min_by_key takes the first of equals.
+        (true, None) => 0,
+        (true, Some(wait)) => u64::MAX - wait,
+        (false, _) => limit.outcome.remaining.into(),
+    };
+    ranked.min_by_key(|(_, _, limit)| rank(limit)).map_or(0, |(index, _, _)| index)
+}
+
+/// The longest of some times, none if one of them is none.
+fn longest(times: impl Iterator<Item = Option<u64>>) -> Option<Duration> {
+    let longest = times.reduce(|a, b| Some(a?.max(b?)))??;
+    Some(Duration::from_micros(longest))
+}

@@ -1,0 +1,159 @@
+//! The `[store]` table.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Visitor};
+
+use super::invalid;
+use super::secret::{Secret, Source, Url};
+use crate::error::Result;
+use crate::{key, rates};
+
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+const MAX_DEADLINE_MS: u64 = 3_600_000;
+const DEFAULT_MAX_KEYS: usize = 1_000_000;
+const MAX_MAX_KEYS: usize = 1_000_000_000;
+/// Half of the digest's length: the least that an HMAC key should have.
+const MIN_KEY_SECRET: usize = 16;
+
+/// Where state lives, and how it is reached.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table with fields such as url")]
+pub(crate) struct Store {
+    /// Such as `redis://127.0.0.1:6379`; memory if absent. `TIDEGATE_URL` in the environment wins.
+    url: Option<Url>,
+    /// What the stored keys begin with: 1 to 64 of `A-Z a-z 0-9 _ . : -`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.:-]{1,64}$"), extend("default" = "tidegate"))]
+    pub(crate) prefix: String,
+    /// How long a call may take: a duration such as `"100ms"`, or a whole number of milliseconds.
+    #[serde(deserialize_with = "deadline")]
+    #[schemars(schema_with = "deadline_schema", extend("default" = "100ms"))]
+    pub(crate) deadline: Duration,
+    /// The user to log in as.
+    pub(crate) username: Option<String>,
+    /// The password to log in with.
+    password: Option<Secret>,
+    /// A file that holds the password, read at each connect.
+    password_file: Option<PathBuf>,
+    /// The most keys that the memory store keeps.
+    #[schemars(range(min = 1, max = MAX_MAX_KEYS), extend("default" = DEFAULT_MAX_KEYS))]
+    pub(crate) max_keys: usize,
+    /// Replaces subjects in stored keys by their HMAC with this secret: at least 16 bytes.
+    #[schemars(length(min = MIN_KEY_SECRET))]
+    key_secret: Option<Secret>,
+    /// A file that holds that secret, read at start.
+    key_secret_file: Option<PathBuf>,
+    /// Certificates for `rediss://`.
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Certificates, as paths of PEM files.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table with fields such as ca")]
+pub(crate) struct Tls {
+    /// Trusted instead of the public authorities.
+    pub(crate) ca: Option<PathBuf>,
+    /// What this client shows to the server; `key` belongs to it.
+    pub(crate) certificate: Option<PathBuf>,
+    /// The private key of `certificate`.
+    pub(crate) key: Option<PathBuf>,
+    /// The name in the server's certificate, where it is not the URL's host.
+    pub(crate) server_name: Option<String>,
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        Store {
+            url: None,
+            prefix: "tidegate".to_owned(),
+            deadline: DEFAULT_DEADLINE,
+            username: None,
+            password: None,
+            password_file: None,
+            max_keys: DEFAULT_MAX_KEYS,
+            key_secret: None,
+            key_secret_file: None,
+            tls: None,
+        }
+    }
+}
+
+impl Store {
+    pub(super) fn url(&self) -> Option<String> {
+        self.url.as_ref().map(|url| url.0.clone())
+    }
+
+    /// The password as it is now: a `password_file` is read at each call.
+    pub(crate) fn password(&self) -> Result<Option<Secret>> {
+        self.password_source().secret()
+    }
+
+    /// The secret of the keys' HMAC; a `key_secret_file` is read at each call.
+    pub(crate) fn key_secret(&self) -> Result<Option<Secret>> {
+        self.key_source().secret()
+    }
+
+    /// Judges what types cannot say.
+    pub(super) fn check(&self) -> Result<()> {
+        key::check_prefix(&self.prefix).map_err(|error| error.within("store"))?;
+        self.password_source().check()?;
+        self.key_source().check()?;
+        if self.url.as_ref().is_some_and(|url| url.0.is_empty()) {
+            return Err(invalid("store: url is empty; write one such as redis://127.0.0.1:6379, or leave it out"));
+        }
+        if !(1..=MAX_MAX_KEYS).contains(&self.max_keys) {
+            return Err(invalid(format!("store: max_keys is out of range; write 1 to {MAX_MAX_KEYS}")));
+        }
+        match &self.tls {
+            Some(tls) if tls.certificate.is_some() != tls.key.is_some() => {
+                Err(invalid("store.tls: certificate and key belong together; write both or neither"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn password_source(&self) -> Source<'_> {
+        let (given, file) = (self.password.as_ref(), self.password_file.as_ref());
+        Source { field: "password", given, file, min_bytes: 1 }
+    }
+
+    fn key_source(&self) -> Source<'_> {
+        let (given, file) = (self.key_secret.as_ref(), self.key_secret_file.as_ref());
+        Source { field: "key_secret", given, file, min_bytes: MIN_KEY_SECRET }
+    }
+}
+
+fn deadline<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let deadline = deserializer.deserialize_any(Deadline)?;
+    if deadline.is_zero() || deadline > Duration::from_millis(MAX_DEADLINE_MS) {
+        return Err(D::Error::custom("the deadline is out of range; write 1 ms to 1 hour, as in \"100ms\""));
+    }
+    Ok(deadline)
+}
+
+struct Deadline;
+
+impl Visitor<'_> for Deadline {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a duration such as \"100ms\", or a whole number of milliseconds")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, millis: u64) -> Result<Duration, E> {
+        Ok(Duration::from_millis(millis))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+        rates::duration(text).map_err(|error| E::custom(error.message()))
+    }
+}
+
+fn deadline_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS }]
+    })
+}

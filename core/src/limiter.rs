@@ -1,0 +1,278 @@
+//! The limiter: what applications call.
+
+mod builder;
+mod call;
+mod line;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::builder::Builder;
+pub use self::call::{Acquire, Check, Count, Counted, Pending};
+use self::line::Lines;
+use crate::algorithm::Step;
+use crate::clock;
+use crate::decision::{Decision, Reply};
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::{Key, Subject};
+use crate::plan::{Call, Plan};
+use crate::receipt::Receipt;
+use crate::rule::Rule;
+use crate::spent::Spent;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::RedisStore;
+
+/// Decides whether requests may pass. Cheap to clone; clones share everything.
+///
+/// Every call has two ends: `.await` under any executor, and `.wait()` on a plain thread.
+///
+/// ```
+/// use tidegate::Limiter;
+///
+/// let limiter = Limiter::builder().rule("login", "5/m").build()?;
+/// let decision = limiter.check("login", "alice").wait()?;
+/// assert!(decision.allowed());
+/// assert_eq!(decision.remaining(), 4);
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    prefix: Arc<str>,
+    secret: Option<crate::document::Secret>,
+    deadline: Duration,
+    rules: HashMap<String, Bound>,
+    /// Plans of several rules, and of limits given at a call: each made once.
+    plans: crate::cache::Cache<(Vec<String>, Option<String>), Arc<Plan>>,
+    /// The configured rate of each stored key's end, for refunds.
+    rates: HashMap<String, u32>,
+    lines: Lines,
+    spent: Spent,
+}
+
+#[derive(Debug)]
+struct Bound {
+    rule: Rule,
+    plan: Arc<Plan>,
+}
+
+#[derive(Debug)]
+enum Store {
+    Memory(MemoryStore),
+    Redis(Arc<RedisStore>),
+}
+
+impl Limiter {
+    /// Begins a limiter: its rules, and where its state lives (in memory unless a URL is given).
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Decides now, and charges if admitted.
+    pub fn check(&self, rule: &str, key: impl Into<Key>) -> Check {
+        Check::new(self, crate::plan::Action::Check, vec![rule.to_owned()], key.into())
+    }
+
+    /// Decides several rules on one key, all or nothing.
+    pub fn check_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check {
+        let rules = rules.into_iter().map(str::to_owned).collect();
+        Check::new(self, crate::plan::Action::Check, rules, key.into())
+    }
+
+    /// Tells how things stand: allowed and `retry_after` as check would say, the rest uncharged. Writes nothing.
+    pub fn peek(&self, rule: &str, key: impl Into<Key>) -> Check {
+        Check::new(self, crate::plan::Action::Peek, vec![rule.to_owned()], key.into())
+    }
+
+    /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line.
+    pub fn acquire(&self, rule: &str, key: impl Into<Key>) -> Acquire {
+        Acquire::new(self.check(rule, key))
+    }
+
+    /// Adds to a plain counter of a rule and key, for adapters: unconditional, and so no decision.
+    pub fn count(&self, rule: &str, key: impl Into<Key>, window: Duration) -> Count {
+        Count::new(self, rule, key.into(), window)
+    }
+
+    /// Gives back what a receipt charged: whether anything was left of it to give back.
+    ///
+    /// Exact if nobody charged in between; never too much while the rate changed at most once since. A receipt is
+    /// spent by its first refund in this process; across processes it is the caller's duty to refund once. An outcome
+    /// that is unknown is not sent again.
+    ///
+    /// # Errors
+    /// `invalid_receipt` if it was spent here already or belongs to another prefix; else what the store says.
+    pub fn refund(&self, receipt: &Receipt) -> Pending<bool> {
+        let (limiter, receipt) = (self.clone(), receipt.clone());
+        Pending::new(async move { limiter.inner.refund(&receipt).await })
+    }
+
+    /// Forgets a rule's state for a key: every limit as configured, its counts included, corrupt state included.
+    pub fn reset(&self, rule: &str, key: impl Into<Key>) -> Pending<()> {
+        self.reset_limits(rule, key.into(), None)
+    }
+
+    /// Forgets the state of limits that are given at calls.
+    pub fn reset_with_limits(&self, rule: &str, key: impl Into<Key>, limits: &str) -> Pending<()> {
+        self.reset_limits(rule, key.into(), Some(limits.to_owned()))
+    }
+
+    /// Waits until every server is connected and has the script; at once in memory.
+    ///
+    /// # Errors
+    /// The last error of connecting, when the timeout has passed.
+    pub fn ready(&self, timeout: Duration) -> Pending<()> {
+        let limiter = self.clone();
+        Pending::new(async move {
+            match &limiter.inner.store {
+                Store::Memory(_) => Ok(()),
+                Store::Redis(store) => answer(store.ready(clock::instant() + timeout)?).await,
+            }
+        })
+    }
+
+    /// The names of its rules, in no order.
+    pub fn rules(&self) -> impl Iterator<Item = &str> {
+        self.inner.rules.keys().map(String::as_str)
+    }
+
+    /// What the limiter has counted about itself.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        match &self.inner.store {
+            Store::Memory(store) => {
+                let (keys, forced_out) = store.usage();
+                Usage { keys: Some(keys), forced_out, late_refunds: 0 }
+            }
+            Store::Redis(store) => Usage { keys: None, forced_out: 0, late_refunds: store.late_refunds() },
+        }
+    }
+
+    /// The time by which the store decides, in microseconds since 1970, from now on: for tests.
+    #[cfg(feature = "testing")]
+    pub fn set_clock(&self, clock: &Arc<std::sync::atomic::AtomicU64>) {
+        if let Store::Redis(store) = &self.inner.store {
+            store.set_clock(Arc::clone(clock));
+        }
+    }
+
+    fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
+        let (limiter, rules) = (self.clone(), vec![rule.to_owned()]);
+        Pending::new(async move {
+            let inner = &limiter.inner;
+            let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(&key)?);
+            match &inner.store {
+                Store::Memory(store) => store.reset(&plan.limits, &subject),
+                Store::Redis(store) => {
+                    answer(store.reset(&plan.limits, &subject, clock::instant() + inner.deadline)?).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What a limiter has counted about itself.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The keys that the memory store keeps; none for a store elsewhere.
+    pub keys: Option<usize>,
+    /// The live keys that the memory store's bound has forced out: each may have been admitted anew.
+    pub forced_out: u64,
+    /// The charges given back because their answer came after the call was answered as refused.
+    pub late_refunds: u64,
+}
+
+impl Inner {
+    fn subject(&self, key: &Key) -> Result<Subject> {
+        key.subject(self.secret.as_ref().map(|secret| secret.bytes()))
+    }
+
+    /// The limits of some rules, or of limits given at the call under one rule's name.
+    fn plan(&self, rules: &[String], limits: Option<&str>) -> Result<Arc<Plan>> {
+        if let ([name], None) = (rules, limits) {
+            return Ok(Arc::clone(&self.bound(name)?.plan));
+        }
+        self.plans.get_or_make((rules.to_vec(), limits.map(str::to_owned)), || match (rules, limits) {
+            (_, None) => {
+                let bound = rules.iter().map(|name| Ok(&self.bound(name)?.rule)).collect::<Result<Vec<_>>>()?;
+                Plan::new(bound).map(Arc::new)
+            }
+            ([name], Some(text)) => {
+                let policy = self.bound(name)?.rule.failure_policy();
+                Plan::new([&Rule::parse(name.as_str(), text)?.on_error(policy)]).map(Arc::new)
+            }
+            _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
+        })
+    }
+
+    fn bound(&self, name: &str) -> Result<&Bound> {
+        self.rules.get(name).ok_or_else(|| {
+            let mut names: Vec<&str> = self.rules.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            let message = format!("there is no rule {name:?}; the rules are: {}", names.join(", "));
+            Error::new(ErrorKind::UnknownRule, message)
+        })
+    }
+
+    /// Decides, by the store or by the rule's failure policy.
+    async fn decide(&self, call: Call) -> Result<Decision> {
+        match self.ask(&call).await {
+            Ok(reply) => Ok(Decision::from_store(call, &self.prefix, reply)),
+            Err(failure) => Ok(Decision::from_policy(call, &self.prefix, failure)),
+        }
+    }
+
+    async fn ask(&self, call: &Call) -> Result<Reply> {
+        match &self.store {
+            Store::Memory(store) => Ok(store.decide(call)),
+            Store::Redis(store) => answer(store.decide(call.clone())?).await,
+        }
+    }
+
+    async fn refund(&self, receipt: &Receipt) -> Result<bool> {
+        if receipt.prefix != *self.prefix {
+            let message = format!("the receipt is of prefix {:?}, and this limiter's is {:?}", receipt.prefix, self.prefix);
+            return Err(Error::new(ErrorKind::InvalidReceipt, message));
+        }
+        if receipt.is_empty() {
+            return Ok(false);
+        }
+        self.spent.spend(receipt)?;
+        let asked = |suffix: &str, charged: u32| self.rates.get(suffix).copied().unwrap_or(charged);
+        let rates: Vec<u32> =
+            receipt.charges.iter().map(|charge| asked(charge.suffix.text(), charge.rate)).collect();
+        match &self.store {
+            Store::Memory(store) => Ok(store.refund(receipt, &rates)),
+            Store::Redis(store) => answer(store.refund(receipt, &rates, clock::instant() + self.deadline)?).await,
+        }
+    }
+
+    async fn count(&self, rule: &str, key: &Key, window: Duration, step: Step) -> Result<Counted> {
+        self.bound(rule)?;
+        let window_ms = crate::rule::judged_window(window)
+            .map_err(|error| Error::new(ErrorKind::InvalidRequest, error.message()))?;
+        let (suffix, subject) = (crate::key::Suffix::new(rule, "count", window_ms, None), self.subject(key)?);
+        let tally = match &self.store {
+            Store::Memory(store) => store.count(&suffix, window_ms * 1000, &subject, step),
+            Store::Redis(store) => {
+                let deadline = clock::instant() + self.deadline;
+                answer(store.count(&suffix, window_ms, &subject, step, deadline)?).await?
+            }
+        };
+        Ok(Counted::new(tally))
+    }
+}
+
+/// The I/O thread answers every call by its deadline, unless it is gone.
+async fn answer<T>(owed: crate::store::redis::Owed<T>) -> Result<T> {
+    owed.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::StoreUnavailable, "the I/O thread has ended")))
+}

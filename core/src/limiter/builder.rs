@@ -1,0 +1,205 @@
+//! How a limiter is made.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::line::Lines;
+use super::{Bound, Inner, Limiter, Store};
+use crate::cache::Cache;
+use crate::clock::Clock;
+use crate::document::{Document, Secret};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Plan;
+use crate::rule::Rule;
+use crate::spent::Spent;
+use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
+use crate::store::redis::{Access, Config, Location, RedisStore, Tls};
+
+/// A limiter in the making. Errors are told by [`build`](Builder::build), the first of them.
+#[must_use = "a builder does nothing until it is built"]
+#[derive(Debug)]
+pub struct Builder {
+    rules: Vec<Rule>,
+    url: Option<Secret>,
+    prefix: String,
+    deadline: Duration,
+    max_keys: usize,
+    secret: Option<Secret>,
+    access: Access,
+    clock: Clock,
+    error: Option<Error>,
+}
+
+const DEFAULT_PREFIX: &str = "tidegate";
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+/// How many plans of limits given at calls are kept: a few tiers per rule, not one per customer.
+const PLANS: usize = 1_024;
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            rules: Vec::new(),
+            url: None,
+            prefix: DEFAULT_PREFIX.into(),
+            deadline: DEFAULT_DEADLINE,
+            max_keys: DEFAULT_MAX_KEYS,
+            secret: None,
+            access: Access::default(),
+            clock: Clock::default(),
+            error: None,
+        }
+    }
+}
+
+impl Builder {
+    /// A rule from text, as [`Rule::parse`] reads it.
+    pub fn rule(self, name: impl Into<String>, limits: &str) -> Builder {
+        match Rule::parse(name, limits) {
+            Ok(rule) => self.rules([rule]),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Rules made by hand.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Builder {
+        self.rules.extend(rules);
+        self
+    }
+
+    /// Where state lives: `redis://`, `rediss://`, `redis+unix://`, `redis+cluster://`. In memory without one.
+    pub fn url(mut self, url: &str) -> Builder {
+        self.url = Some(Secret::new(url));
+        self
+    }
+
+    /// What every stored key begins with: 1 to 64 of `A-Z a-z 0-9 _ . : -`, `tidegate` unless said.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Builder {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long the store may take unless a call says otherwise: 100 ms unless said here.
+    pub fn deadline(mut self, deadline: Duration) -> Builder {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The most keys that the memory store keeps: 1,000,000 unless said.
+    pub fn max_keys(mut self, max_keys: usize) -> Builder {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// Everything that a configuration document says, with `TIDEGATE_URL` before its url.
+    pub fn document(self, document: &Document) -> Builder {
+        let store = document.store();
+        let (password, secret) = match (store.password(), store.key_secret()) {
+            (Ok(password), Ok(secret)) => (password, secret),
+            (Err(error), _) | (_, Err(error)) => return self.fail(error),
+        };
+        let url = document.url(std::env::var("TIDEGATE_URL").ok());
+        let tls = store.tls.as_ref().map(|tls| Tls {
+            ca: tls.ca.clone(),
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+            server_name: tls.server_name.clone(),
+        });
+        let access = Access {
+            username: store.username.clone(),
+            password: password.map(|password| password.expose().to_owned()),
+            password_file: store.password_file().map(Path::to_owned),
+            database: 0,
+            tls,
+        };
+        Builder {
+            url: url.map(|url| Secret::new(&url)).or(self.url),
+            prefix: store.prefix.clone(),
+            deadline: store.deadline,
+            max_keys: store.max_keys,
+            secret: secret.or(self.secret),
+            access,
+            ..self.rules(document.rules().iter().cloned())
+        }
+    }
+
+    /// A clock that the caller sets, in microseconds since 1970: for tests.
+    #[cfg(feature = "testing")]
+    pub fn clock(mut self, clock: &Arc<std::sync::atomic::AtomicU64>) -> Builder {
+        self.clock = Clock::Given(Arc::clone(clock));
+        self
+    }
+
+    /// The limiter. Returns at once: connecting goes on in the background, and [`Limiter::ready`] waits for it.
+    ///
+    /// # Errors
+    /// The first thing that was wrong: `invalid_rule`, `invalid_document`.
+    pub fn build(self) -> Result<Limiter> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        crate::key::check_prefix(&self.prefix)?;
+        if self.deadline.is_zero() || self.deadline > Duration::from_secs(60) {
+            return Err(document_error("the deadline is out of range; write 1 ms to 60 s"));
+        }
+        if self.max_keys == 0 {
+            return Err(document_error("max_keys is 0; write at least 1"));
+        }
+        let prefix: Arc<str> = self.prefix.as_str().into();
+        let store = match &self.url {
+            None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone())),
+            Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix)?)?),
+        };
+        let rules = bind(self.rules)?;
+        let limits = rules.values().flat_map(|bound| &bound.plan.limits);
+        let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
+        let (secret, deadline, plans) = (self.secret, self.deadline, Cache::new(PLANS));
+        let (lines, spent) = (Lines::default(), Spent::default());
+        let limiter = Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines, spent }) };
+        #[cfg(feature = "testing")]
+        if let Clock::Given(clock) = &self.clock {
+            limiter.set_clock(clock);
+        }
+        Ok(limiter)
+    }
+
+    fn fail(mut self, error: Error) -> Builder {
+        self.error.get_or_insert(error);
+        self
+    }
+}
+
+fn bind(rules: Vec<Rule>) -> Result<HashMap<String, Bound>> {
+    let mut bound = HashMap::new();
+    for rule in rules {
+        let plan = Arc::new(Plan::new([&rule])?);
+        let name = rule.name().to_owned();
+        if bound.insert(name.clone(), Bound { rule, plan }).is_some() {
+            let message = format!("two rules are named {name:?}; give each a name of its own");
+            return Err(Error::new(ErrorKind::InvalidRule, message));
+        }
+    }
+    if bound.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidRule, "the limiter has no rule; give it one, such as (\"login\", \"5/m\")"));
+    }
+    Ok(bound)
+}
+
+/// What the URL says, with the document's own fields before it.
+fn config(url: &Secret, mut access: Access, prefix: &Arc<str>) -> Result<Config> {
+    let location = Location::parse(url.expose())?;
+    access.username = access.username.or_else(|| location.username.clone());
+    access.password = access.password.or_else(|| location.password.clone());
+    access.database = location.database;
+    if location.tls {
+        access.tls.get_or_insert_default();
+    } else if access.tls.take().is_some() {
+        return Err(document_error("the document has [store.tls], and the url is without TLS; write rediss://"));
+    }
+    Ok(Config { location, access, prefix: Arc::clone(prefix) })
+}
+
+fn document_error(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidDocument, message)
+}

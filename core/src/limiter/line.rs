@@ -1,0 +1,100 @@
+//! Waiters on one rule and key stand in line, and only the head asks the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use tokio::sync::{Mutex as Queue, watch};
+
+use super::call::Check;
+use crate::clock;
+use crate::decision::Decision;
+use crate::error::Result;
+use crate::io;
+use crate::plan::Call;
+
+/// The lines of one limiter. A line lives as long as somebody stands in it.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    lines: Mutex<HashMap<String, Weak<Line>>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// First come, first served: tokio's mutex is fair.
+    head: Queue<()>,
+    /// Until when the head is known to wait: nobody behind it comes sooner.
+    until: watch::Sender<Option<Instant>>,
+}
+
+impl Lines {
+    /// Waits to be admitted until a point in time, and then tells how things stand.
+    pub(super) async fn acquire(&self, check: &Check, until: Instant) -> Result<Decision> {
+        let call = check.judged()?;
+        if can_never_fit(&call) {
+            return check.clone().decide().await;
+        }
+        let line = self.line(&call);
+        let mut known = line.until.subscribe();
+        let head = loop {
+            if known.borrow_and_update().is_some_and(|wait| wait > until) {
+                return check.clone().peeked().await;
+            }
+            tokio::select! {
+                biased;
+                head = line.head.lock() => break head,
+                () = io::sleep_until(until) => return check.clone().peeked().await,
+                _ = known.changed() => {}
+            }
+        };
+        let decision = stand_at_head(check, &line, until).await;
+        line.until.send_replace(None);
+        drop(head);
+        decision
+    }
+
+    fn line(&self, call: &Call) -> Arc<Line> {
+        let mut lines = self.lines();
+        // Lines that nobody stands in any more go when there are many of them.
+        if lines.len() >= 64 && lines.len().is_power_of_two() {
+            lines.retain(|_, line| line.strong_count() > 0);
+        }
+        let entry = lines.entry(name(call)).or_default();
+        entry.upgrade().unwrap_or_else(|| {
+            let line = Arc::new(Line { head: Queue::new(()), until: watch::Sender::new(None) });
+            *entry = Arc::downgrade(&line);
+            line
+        })
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<String, Weak<Line>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks until admitted, or until it is known that the time will not do.
+async fn stand_at_head(check: &Check, line: &Line, until: Instant) -> Result<Decision> {
+    loop {
+        let decision = check.clone().decide().await?;
+        let Some(wait) = decision.retry_after() else { return Ok(decision) };
+        let next = clock::instant() + wait;
+        if next > until {
+            return Ok(decision);
+        }
+        line.until.send_replace(Some(next));
+        io::sleep_until(next).await;
+    }
+}
+
+/// Whether some limit that blocks is smaller than the cost: no wait helps.
+fn can_never_fit(call: &Call) -> bool {
+    call.plan.limits.iter().any(|limit| limit.enforce && (limit.denies_all() || call.cost > limit.burst))
+}
+
+/// Who waits for the same: limits and subject.
+fn name(call: &Call) -> String {
+    let suffixes = call.plan.limits.iter().map(|limit| limit.suffix.text());
+    let mut name = String::from_utf8_lossy(call.subject.as_bytes()).into_owned();
+    name.extend(suffixes);
+    name
+}

@@ -1,0 +1,108 @@
+//! What a call asks: the limits of one or more rules, and the rest of the call once it is judged.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::Subject;
+use crate::request_id::{self, RequestId};
+use crate::rule::{Algorithm, BoundLimit, MAX_UNITS, OnError, Rule};
+
+/// The limits of the rules that one call names, in the order written.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) limits: Vec<Arc<BoundLimit>>,
+    pub(crate) on_error: OnError,
+    pub(crate) enforces: bool,
+    has_log: bool,
+    has_enforced_log: bool,
+}
+
+/// The most units that a log, which keeps each of them, charges at once.
+const MAX_LOG_COST: u64 = 10_000;
+
+impl Plan {
+    pub(crate) fn new<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Result<Plan> {
+        let mut limits: Vec<Arc<BoundLimit>> = Vec::new();
+        let mut on_error = OnError::Allow;
+        for rule in rules {
+            for limit in rule.limits() {
+                if limits.iter().any(|other| other.suffix == limit.suffix) {
+                    let message = format!("the call names rule {:?} twice; name each rule once", rule.name());
+                    return Err(Error::new(ErrorKind::InvalidRequest, message));
+                }
+                limits.push(Arc::clone(limit));
+            }
+            if rule.failure_policy() == OnError::Deny {
+                on_error = OnError::Deny;
+            }
+        }
+        if limits.is_empty() || limits.len() > MAX_LIMITS {
+            let message = format!("a call has 1 to {MAX_LIMITS} limits, and this one has {}", limits.len());
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
+        let is_log = |limit: &&Arc<BoundLimit>| limit.algorithm == Algorithm::SlidingWindowLog;
+        Ok(Plan {
+            on_error,
+            enforces: limits.iter().any(|limit| limit.enforce),
+            has_log: limits.iter().any(|limit| is_log(&limit)),
+            has_enforced_log: limits.iter().any(|limit| is_log(&limit) && limit.enforce),
+            limits,
+        })
+    }
+
+    /// The cost, if it can be meant.
+    pub(crate) fn judged_cost(&self, cost: u64) -> Result<u32> {
+        let most = if self.has_log { MAX_LOG_COST } else { MAX_UNITS };
+        match u32::try_from(cost) {
+            Ok(0) => Err(Error::new(ErrorKind::InvalidRequest, "cost 0 charges nothing; use peek to look")),
+            Ok(judged) if cost <= most => Ok(judged),
+            _ => Err(Error::new(ErrorKind::InvalidRequest, format!("cost {cost} is too large; write 1 to {most}"))),
+        }
+    }
+
+    /// The id that a log would keep: the application's, else one of ours, else none is needed.
+    pub(crate) fn judged_id(&self, given: Option<&[u8]>) -> Result<RequestId> {
+        match given {
+            Some(id) if self.has_enforced_log => request_id::given(id),
+            Some(_) => Err(Error::new(
+                ErrorKind::InvalidRequest,
+                "a request id needs a sliding_window_log limit that is enforced, and this call has none; \
+                 add one to the rule, or leave the id out",
+            )),
+            None if self.has_log => request_id::ours(),
+            None => Ok(RequestId::new()),
+        }
+    }
+
+    /// Whether what was charged under an id may be asked again when no answer came (law 14).
+    pub(crate) fn is_repeatable(&self, id: &[u8], deadline: Duration) -> bool {
+        let outlasts = |limit: &Arc<BoundLimit>| {
+            limit.enforce
+                && limit.algorithm == Algorithm::SlidingWindowLog
+                && Duration::from_micros(limit.window) > deadline
+        };
+        request_id::is_given(id) && self.limits.iter().any(outlasts)
+    }
+}
+
+/// The most limits that one call may have.
+const MAX_LIMITS: usize = 64;
+
+/// Charge if admitted, or only look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Check,
+    Peek,
+}
+
+/// A call, judged.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) subject: Subject,
+    pub(crate) action: Action,
+    pub(crate) cost: u32,
+    pub(crate) id: RequestId,
+    pub(crate) deadline: Instant,
+}

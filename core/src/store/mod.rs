@@ -1,0 +1,4 @@
+//! Where state lives.
+
+pub(crate) mod memory;
+pub(crate) mod redis;

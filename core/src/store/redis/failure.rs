@@ -1,0 +1,67 @@
+//! What a server's errors mean.
+
+use redis::RedisError;
+
+use crate::error::{Error, ErrorKind};
+
+/// What came of sending a command.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The node has never seen the script: it did not run, and may be sent again.
+    UnknownScript,
+    /// The slot lives elsewhere now: the same.
+    Moved(String),
+    /// This key lives elsewhere while its slot moves: the same, this once.
+    Ask(String),
+    /// The connection ended, and whether the command ran is unknown.
+    Lost(Error),
+    /// The server said no.
+    Refused(Error),
+}
+
+pub(super) fn of(error: &RedisError) -> Failure {
+    let code = error.code();
+    match code {
+        Some("NOSCRIPT") => Failure::UnknownScript,
+        Some("MOVED") => redirect(error).map_or_else(|| Failure::Refused(named(error)), Failure::Moved),
+        Some("ASK") => redirect(error).map_or_else(|| Failure::Refused(named(error)), Failure::Ask),
+        None => Failure::Lost(unavailable(&error.to_string())),
+        Some(_) => Failure::Refused(named(error)),
+    }
+}
+
+/// The address that a redirect names.
+fn redirect(error: &RedisError) -> Option<String> {
+    error.redirect_node().map(|(address, _slot)| address.to_owned())
+}
+
+fn named(error: &RedisError) -> Error {
+    let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+    of_text(text.trim())
+}
+
+/// An error by the words that the server used.
+pub(super) fn of_text(text: &str) -> Error {
+    let advice = match text.split(' ').next().unwrap_or_default() {
+        "LOADING" => "the server is still loading its data",
+        "READONLY" => "the server is a read-only replica; give the primary's address",
+        "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "UNKILLABLE" | "BUSY" => "the server is not ready",
+        "NOAUTH" | "WRONGPASS" => "the server refused the login; check username and password",
+        "OOM" => {
+            return refused(text, "the server is out of memory; raise maxmemory, or set maxmemory-policy noeviction");
+        }
+        "NOPERM" => return refused(text, "the user's ACL forbids it; the README has the one that Tidegate needs"),
+        "WRONGTYPE" => return Error::new(ErrorKind::CorruptState, text),
+        _ if text.contains("non local key") => "the slot is moving; try again",
+        _ => return refused(text, "the server refused the call"),
+    };
+    unavailable(&format!("{advice} ({text})"))
+}
+
+pub(super) fn unavailable(message: &str) -> Error {
+    Error::new(ErrorKind::StoreUnavailable, message)
+}
+
+fn refused(text: &str, advice: &str) -> Error {
+    Error::new(ErrorKind::StoreRefused, format!("{advice} ({text})"))
+}

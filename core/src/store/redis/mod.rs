@@ -1,0 +1,303 @@
+//! Redis and Valkey, alone or as a cluster. What crosses to the I/O thread is a call; what comes back is its answer,
+//! once, by its deadline.
+
+mod address;
+mod connect;
+mod failure;
+mod node;
+mod script;
+mod slot;
+mod topology;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+use tokio::sync::oneshot;
+
+pub(crate) use self::address::Location;
+pub(crate) use self::connect::{Access, Tls};
+use self::failure::{Failure, unavailable};
+use self::script::{Request, Script};
+use self::topology::Topology;
+use crate::algorithm::{Step, Tally};
+use crate::clock;
+use crate::decision::{Decision, Reply};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io;
+use crate::key::{Subject, Suffix};
+use crate::plan::Call;
+use crate::receipt::Receipt;
+use crate::rule::{BoundLimit, OnError};
+
+/// What makes two stores the same: limiters that agree on it share connections.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Config {
+    pub(crate) location: Location,
+    pub(crate) access: Access,
+    pub(crate) prefix: Arc<str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RedisStore {
+    topology: Arc<Topology>,
+    prefix: Arc<str>,
+    /// Charges that came to light after their call was answered as refused, and were given back.
+    late_refunds: AtomicU64,
+    #[cfg(feature = "testing")]
+    given_clock: Mutex<Option<Arc<AtomicU64>>>,
+}
+
+/// An answer that the I/O thread owes.
+pub(crate) type Owed<T> = oneshot::Receiver<Result<T>>;
+
+/// How often one call follows redirects.
+const MOST_REDIRECTS: u32 = 5;
+/// How long a call that was answered at its deadline is waited for, to give back what it charged.
+const LATE: Duration = Duration::from_secs(10);
+
+impl RedisStore {
+    /// The store of a configuration: the one that this process has, or a new one that connects in the background.
+    pub(crate) fn open(config: &Config) -> Result<Arc<RedisStore>> {
+        static STORES: Mutex<Option<HashMap<Config, Weak<RedisStore>>>> = Mutex::new(None);
+        let handle = io::handle()?;
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = stores.get_or_insert_default();
+        stores.retain(|_, store| store.strong_count() > 0);
+        if let Some(store) = stores.get(config).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = Arc::new(RedisStore {
+            topology: Topology::new(config.location.clone(), config.access.clone()),
+            prefix: Arc::clone(&config.prefix),
+            late_refunds: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            given_clock: Mutex::new(None),
+        });
+        stores.insert(config.clone(), Arc::downgrade(&store));
+        let warmed = Arc::clone(&store);
+        handle.spawn(async move { warmed.warm(clock::instant() + Duration::from_secs(5)).await });
+        Ok(store)
+    }
+
+    pub(crate) fn decide(self: &Arc<Self>, call: Call) -> Result<Owed<Reply>> {
+        let (sender, receiver) = oneshot::channel();
+        let store = Arc::clone(self);
+        io::handle()?.spawn(store.serve(call, sender));
+        Ok(receiver)
+    }
+
+    pub(crate) fn refund(self: &Arc<Self>, receipt: &Receipt, rates: &[u32], deadline: Instant) -> Result<Owed<bool>> {
+        let request = Request::refund(receipt, rates);
+        let store = Arc::clone(self);
+        Self::owe(deadline, async move { script::refunded(&store.run(request, deadline, false).await?) })
+    }
+
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        suffix: &Suffix,
+        window_ms: u64,
+        subject: &Subject,
+        step: Step,
+        deadline: Instant,
+    ) -> Result<Owed<Tally>> {
+        let request = Request::count(format!("{}{suffix}", subject.base(&self.prefix)), window_ms, step);
+        let store = Arc::clone(self);
+        Self::owe(deadline, async move { script::tally(&store.run(request, deadline, false).await?) })
+    }
+
+    pub(crate) fn reset(
+        self: &Arc<Self>,
+        limits: &[Arc<BoundLimit>],
+        subject: &Subject,
+        deadline: Instant,
+    ) -> Result<Owed<()>> {
+        let base = subject.base(&self.prefix);
+        let suffixes = limits.iter().flat_map(|limit| [limit.suffix.text(), limit.count_suffix.text()]);
+        let keys: Vec<String> = suffixes.map(|suffix| format!("{base}{suffix}")).collect();
+        let store = Arc::clone(self);
+        Self::owe(deadline, async move {
+            for key in keys {
+                let mut command = redis::cmd("DEL");
+                command.arg(&key);
+                store.send(slot::of(key.as_bytes()), deadline, false, |_| command.clone()).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until every node is connected and knows the script.
+    pub(crate) fn ready(self: &Arc<Self>, deadline: Instant) -> Result<Owed<()>> {
+        let store = Arc::clone(self);
+        Self::owe(deadline, async move { store.warm_until(deadline).await })
+    }
+
+    pub(crate) fn late_refunds(&self) -> u64 {
+        self.late_refunds.load(Ordering::Relaxed)
+    }
+
+    /// From now on the script takes its time from here.
+    #[cfg(feature = "testing")]
+    pub(crate) fn set_clock(&self, clock: Arc<AtomicU64>) {
+        *self.given_clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock);
+    }
+
+    /// Runs on the I/O thread and answers by the deadline, whatever the servers do.
+    fn owe<T: Send + 'static>(
+        deadline: Instant,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<Owed<T>> {
+        let (sender, receiver) = oneshot::channel();
+        io::handle()?.spawn(async move {
+            let answer = tokio::time::timeout_at(deadline.into(), work).await;
+            let _ = sender.send(answer.unwrap_or_else(|_| Err(timeout())));
+        });
+        Ok(receiver)
+    }
+
+    /// One check or peek. What it charged and nobody took as admitted is given back, once (law 14).
+    async fn serve(self: Arc<Self>, call: Call, sender: oneshot::Sender<Result<Reply>>) {
+        let mut work = std::pin::pin!(self.ask(call.clone()));
+        let unclaimed = match tokio::time::timeout_at(call.deadline.into(), work.as_mut()).await {
+            Ok(answer) => sender.send(answer).err().and_then(Result::ok),
+            Err(_) => {
+                let answered = sender.send(Err(timeout())).is_ok();
+                let late = tokio::time::timeout(LATE, work).await;
+                // Answered by `allow`, the request has passed: its charge stands.
+                let passed = answered && (call.plan.on_error == OnError::Allow || !call.plan.enforces);
+                late.ok().and_then(Result::ok).filter(|_| !passed)
+            }
+        };
+        if let Some(reply) = unclaimed.filter(Reply::is_charged) {
+            self.give_back(call, reply).await;
+        }
+    }
+
+    async fn give_back(self: &Arc<Self>, call: Call, reply: Reply) {
+        let rates: Vec<u32> = call.plan.limits.iter().map(|limit| limit.quota).collect();
+        let receipt = Decision::from_store(call, &self.prefix, reply).receipt();
+        self.late_refunds.fetch_add(1, Ordering::Relaxed);
+        // Its outcome does not matter any more, and it is not sent again.
+        let _ = self.run(Request::refund(&receipt, &rates), clock::instant() + LATE, false).await;
+    }
+
+    async fn ask(self: &Arc<Self>, call: Call) -> Result<Reply> {
+        let left = call.deadline.saturating_duration_since(clock::instant());
+        let repeatable = call.plan.is_repeatable(&call.id, left);
+        let reply = self.run(Request::decide(&call, &self.prefix), call.deadline, repeatable).await?;
+        script::decision(&reply, &call)
+    }
+
+    /// Runs the script, and returns its packed reply.
+    async fn run(self: &Arc<Self>, request: Request, deadline: Instant, repeatable: bool) -> Result<Vec<u8>> {
+        let slot = slot::of(request.keys[0].as_bytes());
+        #[cfg(feature = "testing")]
+        if let Some(clock) = self.given_clock.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            let time = Request::clock(clock.load(Ordering::SeqCst));
+            return self.run_script(&script::SCRIPT_ON_GIVEN_CLOCK, &request, slot, deadline, repeatable, Some(time)).await;
+        }
+        self.run_script(&script::SCRIPT, &request, slot, deadline, repeatable, None).await
+    }
+
+    async fn run_script(
+        self: &Arc<Self>,
+        script: &Script,
+        request: &Request,
+        slot: u16,
+        deadline: Instant,
+        repeatable: bool,
+        time: Option<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        let command = |known: bool| {
+            let mut command = script.command(known, request);
+            if let Some(time) = &time {
+                command.arg(&time[..]);
+            }
+            command
+        };
+        match self.send(slot, deadline, repeatable, command).await? {
+            Value::BulkString(reply) => Ok(reply),
+            _ => Err(Error::new(ErrorKind::StoreRefused, "the store's reply was not understood")),
+        }
+    }
+
+    /// Sends a command to the node of its slot. It is sent again only where it did not run: unknown script, redirect;
+    /// after a lost connection only if it may be repeated. It is not sent past its deadline.
+    async fn send(
+        self: &Arc<Self>,
+        slot: u16,
+        deadline: Instant,
+        repeatable: bool,
+        command: impl Fn(bool) -> Cmd,
+    ) -> Result<Value> {
+        let mut node = self.topology.route(slot, deadline).await?;
+        let (mut known, mut asking, mut redirects) = (true, false, 0);
+        loop {
+            let link = match node.link(deadline).await {
+                Ok(link) => link,
+                Err(error) => {
+                    self.topology.refresh();
+                    return Err(error);
+                }
+            };
+            if clock::instant() >= deadline {
+                return Err(timeout());
+            }
+            match node.send(link, &command(known), asking).await {
+                Ok(value) => return Ok(value),
+                Err(Failure::UnknownScript) if known => known = false,
+                Err(Failure::Moved(to)) if redirects < MOST_REDIRECTS => {
+                    self.topology.refresh();
+                    (node, asking, redirects) = (self.topology.redirected(&to, &node)?, false, redirects + 1);
+                }
+                Err(Failure::Ask(to)) if redirects < MOST_REDIRECTS => {
+                    (node, asking, redirects) = (self.topology.redirected(&to, &node)?, true, redirects + 1);
+                }
+                Err(Failure::Lost(_)) if repeatable && redirects < MOST_REDIRECTS => {
+                    self.topology.refresh();
+                    redirects += 1;
+                }
+                Err(Failure::Lost(error)) => {
+                    self.topology.refresh();
+                    return Err(error);
+                }
+                Err(Failure::Refused(error)) => {
+                    if error.kind() == ErrorKind::StoreUnavailable {
+                        self.topology.refresh();
+                    }
+                    return Err(error);
+                }
+                Err(Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_)) => {
+                    return Err(unavailable("the cluster sent the call from node to node"));
+                }
+            }
+        }
+    }
+
+    /// Connects every node and gives it the script; to load it needs a permission of its own, and is not needed.
+    async fn warm(self: &Arc<Self>, deadline: Instant) -> Result<()> {
+        for node in self.topology.nodes(deadline).await? {
+            let link = node.link(deadline).await?;
+            let _ = node.send(link, &script::SCRIPT.load(), false).await;
+        }
+        Ok(())
+    }
+
+    async fn warm_until(self: &Arc<Self>, deadline: Instant) -> Result<()> {
+        loop {
+            let attempt = clock::instant() + Duration::from_secs(1);
+            match self.warm(attempt.min(deadline)).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() != ErrorKind::StoreUnavailable => return Err(error),
+                Err(error) if clock::instant() + Duration::from_millis(50) >= deadline => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+fn timeout() -> Error {
+    Error::new(ErrorKind::Timeout, "the store did not answer within the deadline")
+}

@@ -1,0 +1,146 @@
+//! One server, connected when first needed and again when lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+use tokio::sync::Notify;
+
+use super::address::Address;
+use super::connect::{self, Access};
+use super::failure::{self, Failure, unavailable};
+use crate::clock;
+use crate::error::{Error, Result};
+
+/// How long an attempt to connect may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// How long a failed attempt answers for those that come after it.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) address: Address,
+    access: Arc<Access>,
+    state: Mutex<State>,
+    changed: Notify,
+    connections: AtomicU64,
+}
+
+enum State {
+    Idle,
+    Connecting,
+    Up(Link),
+    Down { error: Error, until: Instant },
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            State::Idle => "Idle",
+            State::Connecting => "Connecting",
+            State::Up(_) => "Up",
+            State::Down { .. } => "Down",
+        })
+    }
+}
+
+/// A connection that is up, as far as is known.
+#[derive(Clone)]
+pub(super) struct Link {
+    connection: MultiplexedConnection,
+    /// Whether the server runs as a node of a cluster.
+    pub(super) cluster: bool,
+    /// Which of the node's connections this is.
+    number: u64,
+}
+
+impl Node {
+    pub(super) fn new(address: Address, access: Arc<Access>) -> Arc<Node> {
+        Arc::new(Node { address, access, state: Mutex::new(State::Idle), changed: Notify::new(), connections: AtomicU64::new(0) })
+    }
+
+    /// The connection, made now if there is none. Everybody waits for the same attempt, each to its own deadline.
+    pub(super) async fn link(self: &Arc<Self>, deadline: Instant) -> Result<Link> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(link) = self.current()? {
+                return Ok(link);
+            }
+            if tokio::time::timeout_at(deadline.into(), changed).await.is_err() {
+                return Err(unavailable(&format!("{} was not connected within the deadline", self.address)));
+            }
+        }
+    }
+
+    /// Sends a command and returns its reply. With `asking`, as the target of a redirect for this key alone.
+    pub(super) async fn send(&self, mut link: Link, command: &Cmd, asking: bool) -> Result<Value, Failure> {
+        let number = link.number;
+        let reply = if asking {
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("ASKING").ignore().add_command(command.clone());
+            let replies = link.connection.send_packed_commands(&pipeline, 1, 1).await;
+            replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil))
+        } else {
+            link.connection.send_packed_command(command).await
+        };
+        let reply = reply.and_then(Value::extract_error);
+        reply.map_err(|error| match failure::of(&error) {
+            Failure::Refused(error) if error.message().contains("READONLY") => {
+                // A name may lead to another server by now: to the new primary.
+                self.drop_link(number);
+                Failure::Refused(error.within(&self.address))
+            }
+            Failure::Lost(error) => Failure::Lost(error.within(&self.address)),
+            Failure::Refused(error) => Failure::Refused(error.within(&self.address)),
+            redirect => redirect,
+        })
+    }
+
+    /// Gives up a connection, so that the next call makes a new one.
+    fn drop_link(&self, number: u64) {
+        let mut state = self.state();
+        if matches!(&*state, State::Up(link) if link.number == number) {
+            *state = State::Idle;
+        }
+    }
+
+    /// The connection if it is up, none if an attempt is under way, an error if one has just failed.
+    fn current(self: &Arc<Self>) -> Result<Option<Link>> {
+        let mut state = self.state();
+        match &*state {
+            State::Up(link) => return Ok(Some(link.clone())),
+            State::Connecting => return Ok(None),
+            State::Down { error, until } if clock::instant() < *until => return Err(error.clone()),
+            State::Idle | State::Down { .. } => {}
+        }
+        *state = State::Connecting;
+        tokio::spawn(Arc::clone(self).connect());
+        Ok(None)
+    }
+
+    async fn connect(self: Arc<Self>) {
+        let attempt = tokio::time::timeout(CONNECT_WITHIN, connect::connect(&self.address, &self.access)).await;
+        let attempt = attempt.unwrap_or_else(|_| Err(unavailable(&format!("{} did not answer", self.address))));
+        match attempt {
+            Err(error) => self.set(State::Down { error, until: clock::instant() + RETRY_AFTER }),
+            Ok(connected) => {
+                let number = self.connections.fetch_add(1, Ordering::Relaxed);
+                self.set(State::Up(Link { connection: connected.connection, cluster: connected.cluster, number }));
+                // The driver ends with the connection, and whatever was under way on it has failed by then.
+                connected.driver.await;
+                self.drop_link(number);
+            }
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.state() = state;
+        self.changed.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

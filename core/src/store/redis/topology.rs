@@ -1,0 +1,205 @@
+//! Which node has which slot: one server, or the masters of a cluster. Read when first needed, and again when a node
+//! says so or is lost.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::sync::Notify;
+
+use super::address::{self, Address, Location};
+use super::connect::Access;
+use super::failure::{Failure, unavailable};
+use super::node::Node;
+use crate::clock;
+use crate::error::{Error, Result};
+
+const SLOTS: usize = 16_384;
+/// How long a failed look at the cluster answers for the calls that come after it.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How long one node may take to tell the slots.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Topology {
+    location: Location,
+    access: Arc<Access>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: HashMap<Address, Arc<Node>>,
+    map: Option<Arc<Map>>,
+    refreshing: bool,
+    failed: Option<(Error, Instant)>,
+}
+
+#[derive(Debug)]
+enum Map {
+    Single(Arc<Node>),
+    /// A master per slot, where there is one.
+    Cluster(Vec<Option<Arc<Node>>>),
+}
+
+impl Topology {
+    pub(super) fn new(location: Location, access: Access) -> Arc<Topology> {
+        let (access, state, changed) = (Arc::new(access), Mutex::default(), Notify::new());
+        Arc::new(Topology { location, access, state, changed })
+    }
+
+    /// The node of a slot; the map is read first if there is none.
+    pub(super) async fn route(self: &Arc<Self>, slot: u16, deadline: Instant) -> Result<Arc<Node>> {
+        match &*self.map(deadline).await? {
+            Map::Single(node) => Ok(Arc::clone(node)),
+            Map::Cluster(slots) => slots[usize::from(slot)].clone().ok_or_else(|| {
+                self.refresh();
+                unavailable(&format!("no node of the cluster has slot {slot}"))
+            }),
+        }
+    }
+
+    /// Every node that a call may be sent to.
+    pub(super) async fn nodes(self: &Arc<Self>, deadline: Instant) -> Result<Vec<Arc<Node>>> {
+        match &*self.map(deadline).await? {
+            Map::Single(node) => Ok(vec![Arc::clone(node)]),
+            Map::Cluster(slots) => {
+                let mut masters: Vec<Arc<Node>> = Vec::new();
+                for node in slots.iter().flatten() {
+                    if !masters.iter().any(|known| Arc::ptr_eq(known, node)) {
+                        masters.push(Arc::clone(node));
+                    }
+                }
+                Ok(masters)
+            }
+        }
+    }
+
+    /// The node of an address that a redirect named. An address without a host is on the node that named it.
+    pub(super) fn redirected(&self, text: &str, by: &Node) -> Result<Arc<Node>> {
+        let address = match (text.strip_prefix(':'), &by.address) {
+            (Some(port), Address::Tcp { host, .. }) => {
+                let port = port.parse().map_err(|_| unavailable("a redirect named no port"))?;
+                Address::Tcp { host: host.clone(), port }
+            }
+            _ => address::parse_host(text).map_err(|_| unavailable("a redirect named no address"))?,
+        };
+        Ok(self.node(address))
+    }
+
+    /// Reads the map again in the background, unless that is under way.
+    pub(super) fn refresh(self: &Arc<Self>) {
+        let mut state = self.state();
+        if !state.refreshing {
+            state.refreshing = true;
+            tokio::spawn(Arc::clone(self).read());
+        }
+    }
+
+    async fn map(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Map>> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state();
+                match (&state.map, &state.failed) {
+                    (Some(map), _) => return Ok(Arc::clone(map)),
+                    (None, Some((error, until))) if clock::instant() < *until => return Err(error.clone()),
+                    (None, _) => {}
+                }
+            }
+            self.refresh();
+            if tokio::time::timeout_at(deadline.into(), changed).await.is_err() {
+                return Err(unavailable("the store was not reached within the deadline"));
+            }
+        }
+    }
+
+    /// Asks one node after another, the known ones first, until one tells the map.
+    async fn read(self: Arc<Self>) {
+        let known: Vec<Address> = self.state().nodes.keys().cloned().collect();
+        let seeds = self.location.addresses.iter().filter(|seed| !known.contains(seed)).cloned();
+        let mut outcome = Err(unavailable("the store has no address"));
+        for address in known.iter().cloned().chain(seeds) {
+            outcome = self.ask(&self.node(address)).await;
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        let mut state = self.state();
+        state.refreshing = false;
+        match outcome {
+            Ok(map) => {
+                if let Map::Cluster(slots) = &map {
+                    let used = |node: &Arc<Node>| slots.iter().flatten().any(|other| Arc::ptr_eq(other, node));
+                    state.nodes.retain(|_, node| used(node));
+                }
+                (state.map, state.failed) = (Some(Arc::new(map)), None);
+            }
+            Err(error) => state.failed = Some((error, clock::instant() + RETRY_AFTER)),
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    async fn ask(&self, node: &Arc<Node>) -> Result<Map> {
+        let deadline = clock::instant() + ANSWER_WITHIN;
+        let link = node.link(deadline).await?;
+        if !link.cluster && !self.location.cluster {
+            return Ok(Map::Single(Arc::clone(node)));
+        }
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let reply = tokio::time::timeout_at(deadline.into(), node.send(link, &command, false)).await;
+        match reply {
+            Err(_) => Err(unavailable(&format!("{} did not tell its slots", node.address))),
+            Ok(Err(Failure::Lost(error) | Failure::Refused(error))) => Err(error),
+            Ok(Err(_)) => Err(unavailable(&format!("{} answered its slots with a redirect", node.address))),
+            Ok(Ok(reply)) => self.read_slots(&reply, node),
+        }
+    }
+
+    /// Ranges of slots, each with its master first: `[[from, to, [host, port, ...], ...], ...]`.
+    fn read_slots(&self, reply: &Value, by: &Node) -> Result<Map> {
+        let garbled = || unavailable(&format!("{} told slots that make no sense", by.address));
+        let mut slots: Vec<Option<Arc<Node>>> = vec![None; SLOTS];
+        let Value::Array(ranges) = reply else { return Err(garbled()) };
+        for range in ranges {
+            let Value::Array(range) = range else { return Err(garbled()) };
+            let [Value::Int(from), Value::Int(to), Value::Array(master), ..] = &range[..] else { return Err(garbled()) };
+            let (from, to) = (usize::try_from(*from), usize::try_from(*to));
+            let (Ok(from), Ok(to @ ..SLOTS)) = (from, to) else { return Err(garbled()) };
+            let node = self.node(master_address(master, by).ok_or_else(garbled)?);
+            for slot in slots.iter_mut().take(to + 1).skip(from) {
+                *slot = Some(Arc::clone(&node));
+            }
+        }
+        if slots.iter().all(Option::is_none) {
+            return Err(unavailable(&format!("{} knows no slots; the cluster is not set up", by.address)));
+        }
+        Ok(Map::Cluster(slots))
+    }
+
+    fn node(&self, address: Address) -> Arc<Node> {
+        let mut state = self.state();
+        let access = &self.access;
+        let node = state.nodes.entry(address).or_insert_with_key(|address| Node::new(address.clone(), Arc::clone(access)));
+        Arc::clone(node)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A master's address; a node that does not know its own name leaves it out, and is the one that was asked.
+fn master_address(master: &[Value], by: &Node) -> Option<Address> {
+    let [host, Value::Int(port), ..] = master else { return None };
+    let host: String = redis::from_redis_value_ref::<Option<String>>(host).ok()?.unwrap_or_default();
+    let host = match (&host[..], &by.address) {
+        ("" | "?", Address::Tcp { host, .. }) => host.clone(),
+        _ => host,
+    };
+    Some(Address::Tcp { host, port: u16::try_from(*port).ok()? })
+}

@@ -1,0 +1,2 @@
+-- For tests alone: the last argument is the time.
+local now = struct.unpack('>I7', table.remove(ARGV))
