@@ -15,20 +15,20 @@ use serde::Deserialize as _;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::rule::Rule;
-pub(crate) use secret::{Secret, redacted};
+pub(crate) use secret::Secret;
 use shape::Shape;
-pub(crate) use store::Store;
+pub(crate) use store::{Store, Tls};
 use tree::Tree;
 
 /// The text formats that a [`Document`] is read from.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// TOML 1.0, the format of the documentation's examples.
+    /// TOML, the format of the documentation's examples.
     Toml,
     /// JSON, as programs write it.
     Json,
-    /// YAML 1.2.
+    /// YAML.
     Yaml,
 }
 

@@ -28,6 +28,7 @@ mod rates;
 mod receipt;
 mod request_id;
 mod rule;
+mod simulation;
 mod spent;
 mod store;
 
@@ -37,4 +38,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use key::Key;
 pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, Pending, Usage};
 pub use receipt::Receipt;
+pub use simulation::Simulation;
 pub use rule::{Algorithm, Limit, OnError, Rule};

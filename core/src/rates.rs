@@ -276,7 +276,7 @@ mod tests {
     fn reads_what_follows_a_rate() {
         let (second, minute) = (every(5, SECOND), every(5, MINUTE));
         let bucket = second.clone().algorithm(Algorithm::TokenBucket);
-        let precise = minute.clone().precision(Duration::from_secs(1));
+        let precise = minute.precision(Duration::from_secs(1));
         for (text, limit) in [
             ("5/s burst 20", bucket.clone().burst(20)),
             ("5/1 burst 20", bucket.clone().burst(20)),

@@ -10,21 +10,30 @@ use super::invalid;
 use crate::error::Result;
 
 /// A text that no `Debug` output shows.
-#[derive(Clone, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Secret(String);
 
 impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
     /// The text itself, for the one place that needs it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 
+    /// The same as bytes, for an HMAC.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// The text of a file without the line's end that editors put last.
-    fn read(path: &Path) -> Result<Secret> {
+    pub(crate) fn read(path: &Path) -> Result<Secret> {
         let text = std::fs::read_to_string(path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        Ok(Secret(line.strip_suffix('\r').unwrap_or(line).to_owned()))
+        Ok(Secret::new(line.strip_suffix('\r').unwrap_or(line)))
     }
 }
 
@@ -71,7 +80,7 @@ impl Source<'_> {
 }
 
 /// A store's URL, which may hold a password.
-#[derive(Clone, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Url(pub(super) String);
 
@@ -86,7 +95,7 @@ pub(crate) fn redacted(url: &str) -> String {
     let (scheme, rest) = url.split_at(url.find("://").map_or(0, |colon| colon + 3));
     // A password may hold a bare `@`, so the last one ends it; a `?` before that leaves both in doubt.
     let (login, host) = match rest.rsplit_once('@') {
-        None if has_plain_host(rest) => (String::new(), rest),
+        None if has_plain_hosts(rest) => (String::new(), rest),
         Some((login, host)) if !login.contains('?') => (redacted_login(login), host),
         _ => return format!("{scheme}***"),
     };
@@ -103,10 +112,12 @@ fn redacted_login(login: &str) -> String {
     }
 }
 
-/// Whether this begins with a host, and a port if anything: with another colon it may be a login that lost its `@`.
-fn has_plain_host(rest: &str) -> bool {
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let address = authority.strip_prefix('[').and_then(|ipv6| ipv6.split_once(']'));
-    let host_and_port = address.map_or(authority, |(_, port)| port);
-    host_and_port.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
+/// Whether this begins with hosts, each with a port if anything: another colon may be of a login that lost its `@`.
+fn has_plain_hosts(rest: &str) -> bool {
+    let plain = |host: &str| {
+        let address = host.strip_prefix('[').and_then(|ipv6| ipv6.split_once(']'));
+        let host_and_port = address.map_or(host, |(_, port)| port);
+        host_and_port.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
+    };
+    rest.split(['/', '?']).next().unwrap_or_default().split(',').all(plain)
 }

@@ -1,6 +1,6 @@
 //! The `[store]` table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::{key, rates};
 
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
-const MAX_DEADLINE_MS: u64 = 3_600_000;
+const MAX_DEADLINE_MS: u64 = 60_000;
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const MAX_MAX_KEYS: usize = 1_000_000_000;
 /// Half of the digest's length: the least that an HMAC key should have.
@@ -51,10 +51,10 @@ pub(crate) struct Store {
 }
 
 /// Certificates, as paths of PEM files.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, expecting = "a table with fields such as ca")]
 pub(crate) struct Tls {
-    /// Trusted instead of the public authorities.
+    /// Trusted instead of the system's authorities.
     pub(crate) ca: Option<PathBuf>,
     /// What this client shows to the server; `key` belongs to it.
     pub(crate) certificate: Option<PathBuf>,
@@ -89,6 +89,11 @@ impl Store {
     /// The password as it is now: a `password_file` is read at each call.
     pub(crate) fn password(&self) -> Result<Option<Secret>> {
         self.password_source().secret()
+    }
+
+    /// The file that each connect reads the password from.
+    pub(crate) fn password_file(&self) -> Option<&Path> {
+        self.password_file.as_deref()
     }
 
     /// The secret of the keys' HMAC; a `key_secret_file` is read at each call.
@@ -129,7 +134,7 @@ impl Store {
 fn deadline<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let deadline = deserializer.deserialize_any(Deadline)?;
     if deadline.is_zero() || deadline > Duration::from_millis(MAX_DEADLINE_MS) {
-        return Err(D::Error::custom("the deadline is out of range; write 1 ms to 1 hour, as in \"100ms\""));
+        return Err(D::Error::custom("the deadline is out of range; write 1 ms to 1 minute, as in \"100ms\""));
     }
     Ok(deadline)
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::secret::redacted;
 use super::*;
 use crate::rates;
 use crate::rule::{Algorithm, Limit, OnError};
@@ -90,7 +91,7 @@ fn fills_in_the_defaults() {
 
 #[test]
 fn takes_a_deadline_as_text_or_milliseconds() {
-    for (written, millis) in [("250", 250), ("'250ms'", 250), ("'2 seconds'", 2_000), ("3600000", 3_600_000)] {
+    for (written, millis) in [("250", 250), ("'250ms'", 250), ("'2 seconds'", 2_000), ("60000", 60_000)] {
         let document = Document::from_toml(&format!("version = 1\nstore.deadline = {written}")).expect(written);
         assert_eq!(document.store().deadline, Duration::from_millis(millis));
     }
@@ -131,9 +132,9 @@ fn says_what_to_write_instead() {
         ),
         (
             json!({"version": 1, "store": {"deadline": 0}}),
-            "store.deadline: the deadline is out of range; write 1 ms to 1 hour",
+            "store.deadline: the deadline is out of range; write 1 ms to 1 minute",
         ),
-        (json!({"version": 1, "store": {"deadline": "2h"}}), "store.deadline: the deadline is out of range"),
+        (json!({"version": 1, "store": {"deadline": "2m"}}), "store.deadline: the deadline is out of range"),
         (json!({"version": 1, "store": {"deadline": "100"}}), "store.deadline: duration \"100\": 100 has no unit"),
         (
             json!({"version": 1, "store": {"deadline": -1}}),
@@ -347,6 +348,8 @@ fn hides_the_passwords_of_urls() {
         ("redis+unix:///run/redis.sock?db=1&pass=hunter2", "redis+unix:///run/redis.sock?***"),
         ("redis://host?pass=hunter@2", "redis://***"),
         ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("redis+cluster://a:7000,[::1]:7001,c", "redis+cluster://a:7000,[::1]:7001,c"),
+        ("redis+cluster://:hunter2@a:7000,b:7000", "redis+cluster://:***@a:7000,b:7000"),
         ("redis://app:hunter2/0", "redis://***"),
         (":hunter2@host", ":***@host"),
         ("redis:/:hunter2@host", "redis:***@host"),
@@ -362,11 +365,11 @@ fn hides_the_passwords_of_urls() {
 fn the_schema_has_the_fields_that_are_read() {
     let schema = Document::schema();
     for (table, place) in [
-        ("", json!({"version": 1, "?": 0})),
-        ("/$defs/Store", json!({"version": 1, "store": {"?": 0}})),
-        ("/$defs/Tls", json!({"version": 1, "store": {"tls": {"?": 0}}})),
-        ("/$defs/RuleTable", json!({"version": 1, "rules": {"a": {"?": 0}}})),
-        ("/$defs/LimitTable", json!({"version": 1, "rules": {"a": [{"?": 0}]}})),
+        ("", json!({"version": 1, "nope": 0})),
+        ("/$defs/Store", json!({"version": 1, "store": {"nope": 0}})),
+        ("/$defs/Tls", json!({"version": 1, "store": {"tls": {"nope": 0}}})),
+        ("/$defs/RuleTable", json!({"version": 1, "rules": {"a": {"nope": 0}}})),
+        ("/$defs/LimitTable", json!({"version": 1, "rules": {"a": [{"nope": 0}]}})),
     ] {
         let table = schema.pointer(table).expect(table);
         let fields: BTreeSet<&str> =

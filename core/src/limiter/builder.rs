@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::rule::Rule;
 use crate::spent::Spent;
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
-use crate::store::redis::{Access, Config, Location, RedisStore, Tls};
+use crate::store::redis::{Access, Config, Location, RedisStore};
 
 /// A limiter in the making. Errors are told by [`build`](Builder::build), the first of them.
 #[must_use = "a builder does nothing until it is built"]
@@ -100,27 +100,22 @@ impl Builder {
             (Err(error), _) | (_, Err(error)) => return self.fail(error),
         };
         let url = document.url(std::env::var("TIDEGATE_URL").ok());
-        let tls = store.tls.as_ref().map(|tls| Tls {
-            ca: tls.ca.clone(),
-            certificate: tls.certificate.clone(),
-            key: tls.key.clone(),
-            server_name: tls.server_name.clone(),
-        });
         let access = Access {
             username: store.username.clone(),
-            password: password.map(|password| password.expose().to_owned()),
+            password,
             password_file: store.password_file().map(Path::to_owned),
             database: 0,
-            tls,
+            tls: store.tls.clone(),
         };
+        let before = self.rules(document.rules().iter().cloned());
         Builder {
-            url: url.map(|url| Secret::new(&url)).or(self.url),
+            url: url.map(Secret::new).or(before.url),
             prefix: store.prefix.clone(),
             deadline: store.deadline,
             max_keys: store.max_keys,
-            secret: secret.or(self.secret),
+            secret: secret.or(before.secret),
             access,
-            ..self.rules(document.rules().iter().cloned())
+            ..before
         }
     }
 

@@ -36,9 +36,6 @@ impl MemoryStore {
         MemoryStore { shards, hasher: RandomState::new(), clock }
     }
 
-    pub(crate) fn now(&self) -> u64 {
-        self.clock.now()
-    }
 
     pub(crate) fn decide(&self, call: &Call) -> Reply {
         let (hash, mut shard) = self.shard(&call.subject);

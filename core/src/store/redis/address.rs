@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
+use crate::document::Secret;
 use crate::error::{Error, ErrorKind, Result};
 
 /// One server.
@@ -25,7 +26,7 @@ impl fmt::Display for Address {
 }
 
 /// What a URL says.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Location {
     /// The server, or the cluster's seeds.
     pub(crate) addresses: Vec<Address>,
@@ -33,14 +34,7 @@ pub(crate) struct Location {
     pub(crate) tls: bool,
     pub(crate) database: u32,
     pub(crate) username: Option<String>,
-    pub(crate) password: Option<String>,
-}
-
-impl fmt::Debug for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The password stays out of everything that is printed.
-        f.debug_struct("Location").field("addresses", &self.addresses).field("cluster", &self.cluster).finish_non_exhaustive()
-    }
+    pub(crate) password: Option<Secret>,
 }
 
 const DEFAULT_PORT: u16 = 6379;
@@ -72,13 +66,13 @@ impl Location {
     }
 }
 
-fn parse_credentials(text: &str) -> Result<(Option<String>, Option<String>)> {
+fn parse_credentials(text: &str) -> Result<(Option<String>, Option<Secret>)> {
     let (user, password) = text.split_once(':').map_or((text, None), |(user, password)| (user, Some(password)));
     let decoded = |text: &str| {
         let decoded = percent_decode_str(text).decode_utf8();
         decoded.map(|text| text.into_owned()).map_err(|_| invalid("the url's user or password is not UTF-8"))
     };
-    Ok((Some(decoded(user)?).filter(|user| !user.is_empty()), password.map(decoded).transpose()?))
+    Ok((Some(decoded(user)?).filter(|user| !user.is_empty()), password.map(decoded).transpose()?.map(Secret::new)))
 }
 
 fn parse_unix(path: &str, query: &str) -> Result<(Vec<Address>, u32)> {

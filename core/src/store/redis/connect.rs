@@ -16,32 +16,18 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::address::Address;
 use super::failure::unavailable;
+use crate::document::{Secret, Tls};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How to log in and whom to trust, the same for every node.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Access {
     pub(crate) username: Option<String>,
-    pub(crate) password: Option<String>,
+    pub(crate) password: Option<Secret>,
     /// Read at each connect, so that a rotated password needs no restart.
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) database: u32,
     pub(crate) tls: Option<Tls>,
-}
-
-/// TLS: the files to trust and to show. The system's roots unless `ca` is given.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Tls {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) certificate: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
-    pub(crate) server_name: Option<String>,
-}
-
-impl std::fmt::Debug for Access {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access").field("username", &self.username).field("tls", &self.tls).finish_non_exhaustive()
-    }
 }
 
 /// A connection, and what the server said about itself.
@@ -83,9 +69,9 @@ async fn login(access: &Access) -> Result<RedisConnectionInfo> {
         info = info.set_username(username);
     }
     if let Some(path) = &access.password_file {
-        info = info.set_password(read(path)?.trim_end_matches(['\r', '\n']));
+        info = info.set_password(Secret::read(path).map_err(|error| error.within(path.display()))?.expose());
     } else if let Some(password) = &access.password {
-        info = info.set_password(password);
+        info = info.set_password(password.expose());
     }
     Ok(info)
 }

@@ -7,6 +7,8 @@ mod failure;
 mod node;
 mod script;
 mod slot;
+#[cfg(feature = "testing")]
+mod testing;
 mod topology;
 
 use std::collections::HashMap;
@@ -18,9 +20,9 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 pub(crate) use self::address::Location;
-pub(crate) use self::connect::{Access, Tls};
+pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
-use self::script::{Request, Script};
+use self::script::Request;
 use self::topology::Topology;
 use crate::algorithm::{Step, Tally};
 use crate::clock;
@@ -47,7 +49,7 @@ pub(crate) struct RedisStore {
     /// Charges that came to light after their call was answered as refused, and were given back.
     late_refunds: AtomicU64,
     #[cfg(feature = "testing")]
-    given_clock: Mutex<Option<Arc<AtomicU64>>>,
+    given: testing::GivenClock,
 }
 
 /// An answer that the I/O thread owes.
@@ -74,7 +76,7 @@ impl RedisStore {
             prefix: Arc::clone(&config.prefix),
             late_refunds: AtomicU64::new(0),
             #[cfg(feature = "testing")]
-            given_clock: Mutex::new(None),
+            given: testing::GivenClock::default(),
         });
         stores.insert(config.clone(), Arc::downgrade(&store));
         let warmed = Arc::clone(&store);
@@ -103,7 +105,7 @@ impl RedisStore {
         step: Step,
         deadline: Instant,
     ) -> Result<Owed<Tally>> {
-        let request = Request::count(format!("{}{suffix}", subject.base(&self.prefix)), window_ms, step);
+        let request = Request::count(format!("{}{suffix}", subject.base(&self.prefix)), window_ms, step, self.lease());
         let store = Arc::clone(self);
         Self::owe(deadline, async move { script::tally(&store.run(request, deadline, false).await?) })
     }
@@ -136,12 +138,6 @@ impl RedisStore {
 
     pub(crate) fn late_refunds(&self) -> u64 {
         self.late_refunds.load(Ordering::Relaxed)
-    }
-
-    /// From now on the script takes its time from here.
-    #[cfg(feature = "testing")]
-    pub(crate) fn set_clock(&self, clock: Arc<AtomicU64>) {
-        *self.given_clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock);
     }
 
     /// Runs on the I/O thread and answers by the deadline, whatever the servers do.
@@ -186,32 +182,16 @@ impl RedisStore {
     async fn ask(self: &Arc<Self>, call: Call) -> Result<Reply> {
         let left = call.deadline.saturating_duration_since(clock::instant());
         let repeatable = call.plan.is_repeatable(&call.id, left);
-        let reply = self.run(Request::decide(&call, &self.prefix), call.deadline, repeatable).await?;
+        let reply = self.run(Request::decide(&call, &self.prefix, self.lease()), call.deadline, repeatable).await?;
         script::decision(&reply, &call)
     }
 
     /// Runs the script, and returns its packed reply.
     async fn run(self: &Arc<Self>, request: Request, deadline: Instant, repeatable: bool) -> Result<Vec<u8>> {
         let slot = slot::of(request.keys[0].as_bytes());
-        #[cfg(feature = "testing")]
-        if let Some(clock) = self.given_clock.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            let time = Request::clock(clock.load(Ordering::SeqCst));
-            return self.run_script(&script::SCRIPT_ON_GIVEN_CLOCK, &request, slot, deadline, repeatable, Some(time)).await;
-        }
-        self.run_script(&script::SCRIPT, &request, slot, deadline, repeatable, None).await
-    }
-
-    async fn run_script(
-        self: &Arc<Self>,
-        script: &Script,
-        request: &Request,
-        slot: u16,
-        deadline: Instant,
-        repeatable: bool,
-        time: Option<Vec<u8>>,
-    ) -> Result<Vec<u8>> {
+        let (script, time) = self.script();
         let command = |known: bool| {
-            let mut command = script.command(known, request);
+            let mut command = script.command(known, &request);
             if let Some(time) = &time {
                 command.arg(&time[..]);
             }
@@ -221,6 +201,16 @@ impl RedisStore {
             Value::BulkString(reply) => Ok(reply),
             _ => Err(Error::new(ErrorKind::StoreRefused, "the store's reply was not understood")),
         }
+    }
+
+    #[cfg(not(feature = "testing"))]
+    fn script(&self) -> (&'static script::Script, Option<Vec<u8>>) {
+        (&script::SCRIPT, None)
+    }
+
+    #[cfg(not(feature = "testing"))]
+    fn lease(&self) -> u64 {
+        0
     }
 
     /// Sends a command to the node of its slot. It is sent again only where it did not run: unknown script, redirect;

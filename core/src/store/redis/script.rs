@@ -70,14 +70,14 @@ impl Request {
     }
 
     /// Check or peek of all limits of a call.
-    pub(super) fn decide(call: &Call, prefix: &str) -> Request {
+    pub(super) fn decide(call: &Call, prefix: &str, lease: u64) -> Request {
         let (base, mut request) = (call.subject.base(prefix), Request::new());
         for limit in &call.plan.limits {
             let action = if call.action == Action::Peek { PEEK } else { 0 };
             let shadow = if limit.enforce { 0 } else { SHADOW };
             let extra = if limit.algorithm == Algorithm::TokenBucket { limit.burst.into() } else { limit.precision };
             // What a charge adds to the TTL: for the exact windows all of it, as they are charged now.
-            let life = limit.slack + if limit.algorithm.is_exact_window() { limit.window_ms } else { 0 };
+            let life = lease + limit.slack + if limit.algorithm.is_exact_window() { limit.window_ms } else { 0 };
             let head = Head { action: action + shadow, code: code(limit.algorithm), quota: limit.quota };
             request.push(&head, call.cost, limit.window, extra, format!("{base}{}", limit.suffix), life);
             if limit.algorithm == Algorithm::SlidingWindowLog {
@@ -98,21 +98,15 @@ impl Request {
         request
     }
 
-    pub(super) fn count(key: String, window_ms: u64, step: Step) -> Request {
+    pub(super) fn count(key: String, window_ms: u64, step: Step, lease: u64) -> Request {
         let (action, units, start) = match step {
             Step::Add(units) => (COUNT, units, 0),
             Step::TakeBack { units, start } => (TAKE_BACK, units, start),
         };
         let mut request = Request::new();
         let head = Head { action, code: COUNTER, quota: 0 };
-        request.push(&head, units, window_ms * 1000, start, key, crate::key::slack(window_ms));
+        request.push(&head, units, window_ms * 1000, start, key, lease + crate::key::slack(window_ms));
         request
-    }
-
-    /// Puts the time of a given clock behind the arguments.
-    #[cfg(feature = "testing")]
-    pub(super) fn clock(now: u64) -> Vec<u8> {
-        now.to_be_bytes()[1..].to_vec()
     }
 
     fn push(&mut self, head: &Head, cost: u32, window: u64, extra: u64, key: String, life: u64) {
