@@ -14,16 +14,16 @@ if code == 1 then
       known = string.byte(id) == 61 and redis.call('ZSCORE', key, id)
       known = known and tonumber(known) > now - window
       room = quota - total + b
-      if cost > room or known or what == 'peek' then
-        newest = tonumber(redis.call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2])
-        if total > b then reset = newest + window - now end
+      if what ~= 'whole' or cost > room or known then
+        newest = redis.call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
       else
         local after = string.format('(%d%06d', (now - now % 1000000) / 1000000, now % 1000000)
-        newest = redis.call('ZREVRANGEBYSCORE', key, '+inf', after, 'WITHSCORES', 'LIMIT', '0', '1')[2]
-        a = newest and tonumber(newest) or now
-        newest = a
+        newest = redis.call('ZREVRANGEBYSCORE', key, '+inf', after, 'WITHSCORES', 'LIMIT', '0', '1')[2] or now
       end
+      newest = tonumber(newest)
       if newest >= 4503599627370496 or newest % 1 ~= 0 then return nil, '' end
+      if total > b then reset = newest + window - now end
+      if newest > now then a = newest end
       if known then return room, retry, reset, 'repeat' end
     end
     if cost > room and cost <= quota then

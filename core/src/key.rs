@@ -150,9 +150,9 @@ impl Suffix {
     /// A suffix read back from a receipt.
     pub(crate) fn stored(text: &str) -> Suffix {
         // FNV-1a: suffixes are the operator's, so nobody chooses collisions.
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         Suffix { text: text.into(), hash }
     }
 

@@ -33,10 +33,10 @@ mod spent;
 mod store;
 
 pub use decision::{Decision, LimitDecision, Origin};
-pub use document::Document;
+pub use document::{Document, Format};
 pub use error::{Error, ErrorKind, Result};
 pub use key::Key;
-pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, Pending, Usage};
+pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, LogEntry, Pending, Usage};
 pub use receipt::Receipt;
-pub use simulation::Simulation;
 pub use rule::{Algorithm, Limit, OnError, Rule};
+pub use simulation::Simulation;

@@ -18,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Subject};
 use crate::plan::{Call, Plan};
 use crate::receipt::Receipt;
-use crate::rule::Rule;
+use crate::request_id;
+use crate::rule::{Algorithm, BoundLimit, Rule};
 use crate::spent::Spent;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -124,6 +125,27 @@ impl Limiter {
         self.reset_limits(rule, key.into(), Some(limits.to_owned()))
     }
 
+    /// The requests that the rule's sliding_window_log limits keep for a key, the oldest first: for audits. Of each log
+    /// at most the newest thousand units.
+    pub fn log(&self, rule: &str, key: impl Into<Key>) -> Pending<Vec<LogEntry>> {
+        let (limiter, rules, key) = (self.clone(), vec![rule.to_owned()], key.into());
+        Pending::new(async move {
+            let inner = &limiter.inner;
+            let (plan, subject) = (inner.plan(&rules, None)?, inner.subject(&key)?);
+            let mut entries = Vec::new();
+            for limit in plan.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog) {
+                let requests = match &inner.store {
+                    Store::Memory(store) => store.log(&limit.suffix, &subject),
+                    Store::Redis(store) => {
+                        answer(store.log(&limit.suffix, &subject, clock::instant() + inner.deadline)?).await?
+                    }
+                };
+                entries.extend(requests.into_iter().map(|request| LogEntry::new(limit, request)));
+            }
+            Ok(entries)
+        })
+    }
+
     /// Waits until every server is connected and has the script; at once in memory.
     ///
     /// # Errors
@@ -191,6 +213,27 @@ pub struct Usage {
     pub late_refunds: u64,
 }
 
+/// One request in a sliding_window_log.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// The limit's window.
+    pub window: Duration,
+    /// When it was charged by the store's clock, in microseconds since 1970.
+    pub at: u64,
+    /// The application's id, or none where Tidegate made one.
+    pub id: Option<Vec<u8>>,
+    /// The units that it took.
+    pub units: u32,
+}
+
+impl LogEntry {
+    fn new(limit: &BoundLimit, (at, id, units): (u64, Vec<u8>, u32)) -> LogEntry {
+        let given = request_id::is_given(&id).then(|| id[1..].to_vec());
+        LogEntry { window: Duration::from_micros(limit.window), at, id: given, units }
+    }
+}
+
 impl Inner {
     fn subject(&self, key: &Key) -> Result<Subject> {
         key.subject(self.secret.as_ref().map(|secret| secret.bytes()))
@@ -240,7 +283,8 @@ impl Inner {
 
     async fn refund(&self, receipt: &Receipt) -> Result<bool> {
         if receipt.prefix != *self.prefix {
-            let message = format!("the receipt is of prefix {:?}, and this limiter's is {:?}", receipt.prefix, self.prefix);
+            let message =
+                format!("the receipt is of prefix {:?}, and this limiter's is {:?}", receipt.prefix, self.prefix);
             return Err(Error::new(ErrorKind::InvalidReceipt, message));
         }
         if receipt.is_empty() {
@@ -248,8 +292,7 @@ impl Inner {
         }
         self.spent.spend(receipt)?;
         let asked = |suffix: &str, charged: u32| self.rates.get(suffix).copied().unwrap_or(charged);
-        let rates: Vec<u32> =
-            receipt.charges.iter().map(|charge| asked(charge.suffix.text(), charge.rate)).collect();
+        let rates: Vec<u32> = receipt.charges.iter().map(|charge| asked(charge.suffix.text(), charge.rate)).collect();
         match &self.store {
             Store::Memory(store) => Ok(store.refund(receipt, &rates)),
             Store::Redis(store) => answer(store.refund(receipt, &rates, clock::instant() + self.deadline)?).await,

@@ -301,7 +301,9 @@ fn judged(what: &str, units: u64) -> Result<u32> {
 /// A window in whole milliseconds.
 pub(crate) fn judged_window(window: Duration) -> Result<u64> {
     if window < Duration::from_millis(1) || window > MAX_WINDOW || window.subsec_nanos() % 1_000_000 != 0 {
-        return Err(invalid(format!("window {window:?} is out of range; write whole milliseconds from 1 ms to 366 days")));
+        return Err(invalid(format!(
+            "window {window:?} is out of range; write whole milliseconds from 1 ms to 366 days"
+        )));
     }
     Ok(u64::try_from(window.as_millis()).unwrap_or(u64::MAX))
 }
@@ -318,7 +320,11 @@ fn judged_precision(precision: Duration, window_ms: u64) -> Result<u64> {
 
 fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > key::MAX_NAME {
-        return Err(invalid(format!("a {what} name has 1 to {} bytes, and {name:?} has {}", key::MAX_NAME, name.len())));
+        return Err(invalid(format!(
+            "a {what} name has 1 to {} bytes, and {name:?} has {}",
+            key::MAX_NAME,
+            name.len()
+        )));
     }
     Ok(())
 }

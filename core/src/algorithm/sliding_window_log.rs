@@ -43,9 +43,8 @@ impl State {
     }
 
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64, id: &[u8]) -> Charged {
-        let (time, before) = self.requests.back().map_or((now, 0), |last| {
-            (now.max(last.time), last.before.wrapping_add(last.units))
-        });
+        let (time, before) =
+            self.requests.back().map_or((now, 0), |last| (now.max(last.time), last.before.wrapping_add(last.units)));
         let dead = self.dead(limit.window, now);
         for request in self.requests.drain(..dead) {
             self.given.remove(&request.id);
@@ -77,6 +76,11 @@ impl State {
 
     pub(super) fn has_seen(&self, limit: &BoundLimit, id: &[u8], now: u64) -> bool {
         self.given.get(id).is_some_and(|time| time + limit.window > now)
+    }
+
+    /// Every request that is kept: its time, id and units.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (u64, &[u8], u32)> {
+        self.requests.iter().map(|request| (request.time, &*request.id, request.units))
     }
 
     fn dead(&self, window: u64, now: u64) -> usize {

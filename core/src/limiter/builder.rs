@@ -95,7 +95,9 @@ impl Builder {
     /// Everything that a configuration document says, with `TIDEGATE_URL` before its url.
     pub fn document(self, document: &Document) -> Builder {
         let store = document.store();
-        let (password, secret) = match (store.password(), store.key_secret()) {
+        // A password's file is read at each connect, and need not be there yet.
+        let password = if store.password_file().is_some() { Ok(None) } else { store.password() };
+        let (password, secret) = match (password, store.key_secret()) {
             (Ok(password), Ok(secret)) => (password, secret),
             (Err(error), _) | (_, Err(error)) => return self.fail(error),
         };
@@ -151,7 +153,8 @@ impl Builder {
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
         let (secret, deadline, plans) = (self.secret, self.deadline, Cache::new(PLANS));
         let (lines, spent) = (Lines::default(), Spent::default());
-        let limiter = Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines, spent }) };
+        let limiter =
+            Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines, spent }) };
         #[cfg(feature = "testing")]
         if let Clock::Given(clock) = &self.clock {
             limiter.set_clock(clock);
@@ -176,7 +179,10 @@ fn bind(rules: Vec<Rule>) -> Result<HashMap<String, Bound>> {
         }
     }
     if bound.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidRule, "the limiter has no rule; give it one, such as (\"login\", \"5/m\")"));
+        return Err(Error::new(
+            ErrorKind::InvalidRule,
+            "the limiter has no rule; give it one, such as (\"login\", \"5/m\")",
+        ));
     }
     Ok(bound)
 }

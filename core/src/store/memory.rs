@@ -36,7 +36,6 @@ impl MemoryStore {
         MemoryStore { shards, hasher: RandomState::new(), clock }
     }
 
-
     pub(crate) fn decide(&self, call: &Call) -> Reply {
         let (hash, mut shard) = self.shard(&call.subject);
         // Read under the lock, so that decisions on one key see time pass in their own order.
@@ -86,6 +85,17 @@ impl MemoryStore {
         shard.remove(hash, subject, suffix);
         shard.insert(hash, subject, suffix, State::Count(count), now + window, now);
         tally
+    }
+
+    /// What a log keeps: time, id and units, the oldest first.
+    pub(crate) fn log(&self, suffix: &Suffix, subject: &Subject) -> Vec<(u64, Vec<u8>, u32)> {
+        let (hash, mut shard) = self.shard(subject);
+        match shard.find(hash, subject, suffix) {
+            Some(Slot { state: State::SlidingWindowLog(log), .. }) => {
+                log.requests().map(|(time, id, units)| (time, id.to_vec(), units)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// How many keys are kept, and how many live ones the bound has forced out.

@@ -232,7 +232,7 @@ fn log_and_window_decide_alike_and_a_grid_admits_less_than_one_step_later() {
 fn what_passes_now_passes_at_every_later_tick() {
     for algorithm in ALL {
         let (mut oracle, mut dice, mut now) = (Oracle::new(), Dice(5), 10_000);
-        for _ in 0..400 {
+        for _ in 0..150 {
             let spec = Spec { burst: 1 + dice.below(6), ..Spec::new(algorithm, 1 + dice.below(6), 50) };
             let (rule, cost) = ([spec], 1 + dice.below(4));
             now = now + dice.below(30) - 7;

@@ -57,8 +57,11 @@ impl Location {
         let (credentials, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
         let (username, password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (addresses, database) =
-            if unix { parse_unix(rest, query)? } else { parse_hosts(rest, query, if cluster { usize::MAX } else { 1 })? };
+        let (addresses, database) = if unix {
+            parse_unix(rest, query)?
+        } else {
+            parse_hosts(rest, query, if cluster { usize::MAX } else { 1 })?
+        };
         if cluster && database != 0 {
             return Err(invalid("a cluster has database 0 alone"));
         }

@@ -130,6 +130,24 @@ impl RedisStore {
         })
     }
 
+    /// What a log keeps: time, id and units, the oldest first; the newest thousand units.
+    pub(crate) fn log(
+        self: &Arc<Self>,
+        suffix: &Suffix,
+        subject: &Subject,
+        deadline: Instant,
+    ) -> Result<Owed<Vec<(u64, Vec<u8>, u32)>>> {
+        let key = format!("{}{suffix}", subject.base(&self.prefix));
+        let store = Arc::clone(self);
+        Self::owe(deadline, async move {
+            let mut command = redis::cmd("ZRANGE");
+            command.arg(&key).arg("-1000").arg("-1").arg("WITHSCORES");
+            let reply = store.send(slot::of(key.as_bytes()), deadline, false, |_| command.clone()).await?;
+            let members: Vec<(Vec<u8>, u64)> = redis::from_redis_value(reply).map_err(|_| script::garbled())?;
+            Ok(script::requests(members))
+        })
+    }
+
     /// Waits until every node is connected and knows the script.
     pub(crate) fn ready(self: &Arc<Self>, deadline: Instant) -> Result<Owed<()>> {
         let store = Arc::clone(self);

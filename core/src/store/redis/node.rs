@@ -58,7 +58,13 @@ pub(super) struct Link {
 
 impl Node {
     pub(super) fn new(address: Address, access: Arc<Access>) -> Arc<Node> {
-        Arc::new(Node { address, access, state: Mutex::new(State::Idle), changed: Notify::new(), connections: AtomicU64::new(0) })
+        Arc::new(Node {
+            address,
+            access,
+            state: Mutex::new(State::Idle),
+            changed: Notify::new(),
+            connections: AtomicU64::new(0),
+        })
     }
 
     /// The connection, made now if there is none. Everybody waits for the same attempt, each to its own deadline.

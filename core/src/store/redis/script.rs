@@ -23,8 +23,11 @@ pub(super) struct Script {
 /// The script of this release.
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(tidegate_lua::SCRIPT));
 #[cfg(feature = "testing")]
-pub(super) static SCRIPT_ON_GIVEN_CLOCK: LazyLock<Script> =
-    LazyLock::new(|| Script::new(tidegate_lua::SCRIPT_ON_GIVEN_CLOCK));
+pub(super) static SCRIPT_ON_GIVEN_CLOCK: LazyLock<Script> = LazyLock::new(|| {
+    // `make mutants` runs the tests on scripts that it broke, without building anything.
+    let broken = std::env::var("TIDEGATE_TEST_SCRIPT").ok().and_then(|path| std::fs::read_to_string(path).ok());
+    Script::new(broken.map_or(tidegate_lua::SCRIPT_ON_GIVEN_CLOCK, |text| text.leak()))
+});
 
 impl Script {
     fn new(text: &'static str) -> Script {
@@ -216,6 +219,20 @@ pub(super) fn tally(reply: &[u8]) -> Result<Tally> {
     Ok(Tally { total, left, start })
 }
 
+/// The requests of a log from its members: an id, or an id with a number before its mark for the units above one.
+pub(super) fn requests(members: Vec<(Vec<u8>, u64)>) -> Vec<(u64, Vec<u8>, u32)> {
+    let mut requests: Vec<(u64, Vec<u8>, u32)> = Vec::new();
+    for (member, time) in members {
+        let digits = member.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let id = &member[digits..];
+        match requests.iter_mut().rev().take_while(|other| other.0 == time).find(|other| other.1 == id) {
+            Some(request) => request.2 += 1,
+            None => requests.push((time, id.to_vec(), 1)),
+        }
+    }
+    requests
+}
+
 struct ReplyHead {
     verdict: u8,
     kind: u8,
@@ -278,6 +295,6 @@ fn corrupt(key: &[u8]) -> Error {
     )
 }
 
-fn garbled() -> Error {
+pub(super) fn garbled() -> Error {
     Error::new(ErrorKind::StoreRefused, "the store's reply was not understood; is its script of another release?")
 }

@@ -167,7 +167,9 @@ impl Topology {
         let Value::Array(ranges) = reply else { return Err(garbled()) };
         for range in ranges {
             let Value::Array(range) = range else { return Err(garbled()) };
-            let [Value::Int(from), Value::Int(to), Value::Array(master), ..] = &range[..] else { return Err(garbled()) };
+            let [Value::Int(from), Value::Int(to), Value::Array(master), ..] = &range[..] else {
+                return Err(garbled());
+            };
             let (from, to) = (usize::try_from(*from), usize::try_from(*to));
             let (Ok(from), Ok(to @ ..SLOTS)) = (from, to) else { return Err(garbled()) };
             let node = self.node(master_address(master, by).ok_or_else(garbled)?);
@@ -184,7 +186,8 @@ impl Topology {
     fn node(&self, address: Address) -> Arc<Node> {
         let mut state = self.state();
         let access = &self.access;
-        let node = state.nodes.entry(address).or_insert_with_key(|address| Node::new(address.clone(), Arc::clone(access)));
+        let node =
+            state.nodes.entry(address).or_insert_with_key(|address| Node::new(address.clone(), Arc::clone(access)));
         Arc::clone(node)
     }
 

@@ -1,0 +1,48 @@
+# Thin: each target is one or two commands that can be typed by hand. CONTRIBUTING.md says what they do.
+
+CARGO ?= cargo
+RUN = $(CARGO) run --locked --quiet -p
+
+.PHONY: help demo test lint bench lua-cost mutants test-servers
+
+help:
+	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
+	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
+	@echo "make lint          format, clippy, docs, dependencies"
+	@echo "make bench         the memory store against governor, in one run (JSON=1 for lines)"
+	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
+	@echo "make mutants       break the code in every listed way; a test must notice each"
+	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
+
+demo:
+	@$(RUN) tidegate-cli -- demo $(if $(URL),--url $(URL))
+
+test:
+	@scripts/ensure-redis
+	$(CARGO) test --locked --workspace
+	$(RUN) tidegate-tests --bin mutants -- --quick
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p tidegate -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p tidegate -p tidegate-lua
+	scripts/check-release
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
+	else echo "cargo-deny is not here, so licences and sources were not checked. Type: cargo install --locked cargo-deny"; fi
+
+bench:
+	@$(CARGO) bench --locked -p tidegate-benches
+
+lua-cost:
+	@scripts/ensure-redis
+	@command -v valgrind >/dev/null || { echo "lua-cost needs valgrind. Type: sudo apt-get install valgrind" >&2; exit 1; }
+	@$(RUN) tidegate-benches --bin lua-cost
+
+mutants:
+	@scripts/ensure-redis
+	@$(RUN) tidegate-tests --bin mutants
+
+test-servers:
+	@test -n "$(SERVER)" || { echo "write SERVER='command', such as SERVER=valkey-server" >&2; exit 1; }
+	TIDEGATE_TEST_SERVER="$(SERVER)" $(CARGO) test --locked -p tidegate-tests
