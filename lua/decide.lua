@@ -1,5 +1,6 @@
--- Decides the limits that the packed arguments name. Each is read and judged on the way down and charged on the way
--- up, so that all are judged before any is written (laws 6 and 11); the last one is charged at once.
+-- Decides the limits that the packed arguments name, whose keys stand in a table from `place` on. Each is read and
+-- judged on the way down and charged on the way up, so that all are judged before any is written (laws 6 and 11); the
+-- last one is charged at once.
 --
 -- A limit's first number is its algorithm plus what to do: 0 check, 16 check without enforcing, 32 peek, 48 peek
 -- without enforcing, 64 refund, 80 count, 96 take back. `life` is what the TTL of a charge has besides its meaning
@@ -8,40 +9,39 @@
 -- Of each limit the reply has a head and its times. The head is the room left, plus its kind (0 refused, 1 admissible,
 -- 2 charged, 3 charged with what a refund needs) times 2^24, plus the verdict on the whole (0 allowed, 1 refused,
 -- 2 seen before) times 2^26. A reply that begins with a letter is an error.
-local function decide(arguments, at, verdict)
-  local code, quota, cost, window, extra, key, life, id
-  code, quota, cost, window, extra, key, life, at = struct.unpack('<BI3I3ddss', arguments, at)
-  local what, rest, room, retry, reset, a, b, c, d, e = 0, '', 0, -1, -1, nil
+local function decide(keys, place, arguments, at, verdict)
+  local code, quota, cost, window, extra, life, after = struct.unpack('<BI3I3dds', arguments, at)
+  local key, what, rest, id = keys[place], 0, ''
   if code >= 16 then
     what = code - code % 16
     code = code - what
   end
-  if code == 1 then id, at = struct.unpack('<Bc0', arguments, at) end
+  if code == 1 then id, after = struct.unpack('<Bc0', arguments, after) end
   if what >= 64 then
-    if what == 64 then a, b, c, at = struct.unpack('<I3I3d', arguments, at) end
-    if at <= #arguments then verdict, rest = decide(arguments, at, verdict) end
-    local done, reply = algorithm('amend', 0, what, code, key, quota, window, extra, cost, life, id, a, b, c)
+    local rate, before, parts
+    if what == 64 then rate, before, parts, after = struct.unpack('<I3I3d', arguments, after) end
+    if after <= #arguments then verdict, rest = decide(keys, place + 1, arguments, after, verdict) end
+    local done, reply =
+      algorithm('amend', 0, what, code, key, quota, window, extra, cost, life, id, rate, before, parts)
     return done and verdict, not done and reply or not verdict and rest or reply .. rest
   end
 
-  local last = at > #arguments
-  local whole = last and verdict == 0 and what == 0
-  if quota > 0 and (code ~= 3 or extra > 0) then
-    room, retry, reset, a, b, c, d, e =
-      algorithm(whole and 'whole' or what < 32 and 'judge' or 'peek', code, key, quota, window, extra, cost, life, id)
-    if not room then return nil, algorithm('refusal', 0, retry, key) end
-    if a == 'repeat' then verdict = 134217728 end
-  end
-  local allowed = cost <= room
-  if not allowed and verdict == 0 and what % 32 == 0 then verdict = 67108864 end
-  if not last then
-    verdict, rest = decide(arguments, at, verdict)
+  local mode = 'judge'
+  if what >= 32 then mode = 'peek' elseif after > #arguments and verdict == 0 and what == 0 then mode = 'whole' end
+  local room, retry, reset, a, b, c, d, e =
+    algorithm(mode, code, key, quota, window, extra, cost, life, id)
+  if not room then return nil, algorithm('refusal', 0, retry, key) end
+  if a == 'repeat' then verdict = 134217728 end
+  if cost > room and verdict == 0 and what % 32 == 0 then verdict = 67108864 end
+  if mode ~= 'whole' and after <= #arguments then
+    verdict, rest = decide(keys, place + 1, arguments, after, verdict)
     if not verdict then return nil, rest end
   end
-  if not allowed then return verdict, struct.pack('>I4dd', verdict + (room > 0 and room or 0), reset, retry) .. rest end
-  if verdict > 0 or what >= 32 then return verdict, struct.pack('>I4d', verdict + 16777216 + room, reset) .. rest end
-  if not whole then
-    retry, retry, reset, a, b, c = algorithm('charge', code, key, quota, window, extra, cost, life, id, a, b, c, d, e)
+  if cost > room then return verdict, struct.pack('>I4dd', verdict + (room > 0 and room or 0), reset, retry) .. rest end
+  if mode ~= 'whole' or a == 'repeat' then
+    if verdict > 0 or what >= 32 then return verdict, struct.pack('>I4d', verdict + 16777216 + room, reset) .. rest end
+    local _
+    _, _, reset, a, b, c = algorithm('charge', code, key, quota, window, extra, cost, life, id, a, b, c, d, e)
   end
   if b then return 0, struct.pack('>I4ddI3d', 50331648 + room - cost, reset, a, b, c) .. rest end
   return 0, struct.pack('>I4dd', 33554432 + room - cost, reset, a) .. rest

@@ -1,18 +1,18 @@
 -- The decisions of sliding_window_log from a list of entries, oldest first. An entry is its time (six bytes counted
--- from 2026 while they last, else seven), the units ever charged before it (modulo 2^24), and its own units in three
--- more bytes unless one. So the ends of the list answer, and only varying costs need a search.
+-- from 2026 while they last, else seven from 1970), the units ever charged before it (modulo 2^24), and its own units
+-- in three more bytes unless one. So the ends of the list answer, and only varying costs need a search. All times here
+-- count from 2026.
 if code == 2 then
   if what == 64 then return algorithm('take', 0, key, window, extra, cost) end
-  local call, room, retry, reset = redis.call, 0, -1, 0
+  local call, stamp, room, retry, reset = redis.call, now - 1767225600000000, 0, -1, 0
   if what ~= 'charge' then
-    local first, alive = redis.pcall('LINDEX', key, '0'), now - window
+    local first, alive = redis.pcall('LINDEX', key, '0'), stamp - window
     local time, base, units = nil, nil, 1
-    a, b, e = 0, 0, 1
+    a, b, c, e = 0, 0, 0, 1
     if first then
       local newest = #first > 0 and call('LINDEX', key, '-1') or ''
       if #first == 9 and #newest == 9 then
         time, base, c, d = struct.unpack('>I6I3I6I3', first .. newest)
-        time, c = time + 1767225600000000, c + 1767225600000000
       else
         time, base, units, c, d, e = algorithm('ends', 0, first, newest)
         if not time then return nil, first end
@@ -22,51 +22,49 @@ if code == 2 then
           a, first = 1, call('LINDEX', key, '1')
           if #first == 9 then
             time, base = struct.unpack('>I6I3', first)
-            time, units = time + 1767225600000000, 1
-          else
-            time = alive
+            units = 1
           end
           if time <= alive then a, time, base, units = algorithm('alive', 0, key, alive) end
           if not time then return nil, '' end
         end
-        b, reset = (d + e - base) % 16777216, c + window - now
+        b, reset = (d + e - base) % 16777216, c - alive
+      else
+        a = -1
       end
     end
     room = quota - b
     if cost > room and cost <= quota then
       if units < cost - room then time = algorithm('freeing', 0, key, a, cost - room, base) end
       if not time then return nil, '' end
-      retry = time + window - now
+      retry = time - alive
     end
     if what ~= 'whole' or cost > room then return room, retry, reset, a, b, c, d, e end
   end
 
-  local dead, live, last, before, stamp = a, b, c, d, now
-  if extra > 0 then stamp = now + -now % extra end
-  if last and last > stamp then stamp = last end
-  if dead == 1 then
+  -- a: how many are dead, -1 for all; b: the units alive; c, d, e: the newest entry.
+  local before, own, merged = 0, cost, false
+  if extra > 0 then stamp = stamp + -now % extra end
+  if a == 1 then
     call('LPOP', key)
-  elseif dead > 1 then
-    call('LTRIM', key, dead, '-1')
+  elseif a > 1 then
+    call('LTRIM', key, a, '-1')
+  elseif a < 0 then
+    call('DEL', key)
   end
-  local merged, own = live > 0 and stamp == last, cost
-  if merged then
-    own = e + cost
-  elseif live > 0 then
-    before = (before + e) % 16777216
-  else
-    before = 0
-    if last then call('DEL', key) end
+  if b > 0 then
+    if c > stamp then stamp = c end
+    before = (d + e) % 16777216
+    if c == stamp then before, own, merged = d, e + cost, true end
   end
-  local place, entry = stamp - 1767225600000000, nil
-  if place >= 0 and place < 281474976710656 then
-    entry = struct.pack('>I6I3', place, before)
+  local entry
+  if stamp >= 0 and stamp < 281474976710656 then
+    entry = struct.pack('>I6I3', stamp, before)
   else
-    entry = struct.pack('>I7I3', stamp, before)
+    entry = struct.pack('>I7I3', stamp + 1767225600000000, before)
   end
   if own > 1 then entry = entry .. struct.pack('>I3', own) end
   if merged then call('LSET', key, '-1', entry) else call('RPUSH', key, entry) end
-  reset = stamp + window - now
+  stamp = stamp + 1767225600000000
   call('PEXPIRE', key, stamp == now and life or life + math.ceil((stamp - now) / 1000))
-  return room, retry, reset, stamp
+  return room, retry, stamp + window - now, stamp
 end

@@ -258,6 +258,12 @@ impl<'a> LimitDecision<'a> {
         self.limit.burst
     }
 
+    /// The grid to which a sliding window rounds its times up; none if they are exact.
+    #[must_use]
+    pub fn precision(&self) -> Option<Duration> {
+        (self.limit.precision > 0).then(|| Duration::from_micros(self.limit.precision))
+    }
+
     /// Whether it blocks; a shadow limit only reports.
     #[must_use]
     pub fn enforced(&self) -> bool {

@@ -1,4 +1,5 @@
--- The entries of sliding_window in all their forms, and its searches, by halves: O(log n) reads at most.
+-- The entries of sliding_window in all their forms, and its searches, by halves: O(log n) reads at most. All times
+-- here count from 2026.
 local key, second, third, fourth = ...
 local foul = false
 
@@ -7,15 +8,15 @@ local function entry(value)
   local size = #value
   if size == 9 then
     local time, before = struct.unpack('>I6I3', value)
-    return time + 1767225600000000, before, 1
+    return time, before, 1
   elseif size == 12 then
-    local time, before, units = struct.unpack('>I6I3I3', value)
-    return time + 1767225600000000, before, units
+    return struct.unpack('>I6I3I3', value)
   elseif size == 10 then
     local time, before = struct.unpack('>I7I3', value)
-    return time, before, 1
+    return time - 1767225600000000, before, 1
   elseif size == 13 then
-    return struct.unpack('>I7I3I3', value)
+    local time, before, units = struct.unpack('>I7I3I3', value)
+    return time - 1767225600000000, before, units
   end
 end
 

@@ -5,7 +5,8 @@ if what == 'take' then
   if not value then return 0 end
   local last = entry(value)
   if not last then return nil, value end
-  if charged > last or charged <= now - window then return 0 end
+  charged = charged - 1767225600000000
+  if charged > last or charged <= now - 1767225600000000 - window then return 0 end
   local newest = redis.call('LLEN', key) - 1
   local index = bisect(-1, newest, function(time) return not time or time >= charged end)
   local time, before, units = at(index)
@@ -13,9 +14,9 @@ if what == 'take' then
   if time ~= charged then return 0 end
 
   local function write(stamp, count, own)
-    local place, tail = stamp - 1767225600000000, own == 1 and '' or struct.pack('>I3', own)
-    if place >= 0 and place < 281474976710656 then return struct.pack('>I6I3', place, count % 16777216) .. tail end
-    return struct.pack('>I7I3', stamp, count % 16777216) .. tail
+    local tail = own == 1 and '' or struct.pack('>I3', own)
+    if stamp >= 0 and stamp < 281474976710656 then return struct.pack('>I6I3', stamp, count % 16777216) .. tail end
+    return struct.pack('>I7I3', stamp + 1767225600000000, count % 16777216) .. tail
   end
 
   -- At either end no other entry changes: the first one's count begins later instead.

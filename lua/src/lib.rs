@@ -12,6 +12,7 @@ macro_rules! script {
             "#!lua\n",
             $clock,
             "local function algorithm(what, code, key, quota, window, extra, cost, life, id, a, b, c, d, e)\n",
+            include_str!("../deny_all.lua"),
             include_str!("../sliding_window.lua"),
             include_str!("../token_bucket.lua"),
             include_str!("../sliding_window_log.lua"),

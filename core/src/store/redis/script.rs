@@ -118,8 +118,6 @@ impl Request {
         self.arguments.extend_from_slice(&cost.to_le_bytes()[..3]);
         self.push_number(window);
         self.push_number(extra);
-        self.arguments.extend_from_slice(key.as_bytes());
-        self.arguments.push(0);
         self.arguments.extend_from_slice(life.to_string().as_bytes());
         self.arguments.push(0);
         self.keys.push(key);
