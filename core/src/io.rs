@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -28,6 +29,16 @@ fn start() -> Result<Handle> {
 /// Returns at a point in time, under any executor.
 pub(crate) async fn sleep_until(at: Instant) {
     let Ok(handle) = handle() else { return };
-    // The task's handle completes on the I/O thread; awaiting it needs no runtime here.
-    let _ = handle.spawn(tokio::time::sleep_until(at.into())).await;
+    // The timer is made on the I/O thread; to await its end needs no runtime here.
+    let mut timer = Timer(handle.spawn(async move { tokio::time::sleep_until(at.into()).await }));
+    let _ = (&mut timer.0).await;
+}
+
+/// A timer that ends when nobody waits for it any more.
+struct Timer(JoinHandle<()>);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

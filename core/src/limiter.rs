@@ -8,15 +8,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::RandomState;
+
 pub use self::builder::Builder;
 pub use self::call::{Acquire, Check, Count, Counted, Pending};
+use self::call::Target;
 use self::line::Lines;
 use crate::algorithm::Step;
 use crate::clock;
 use crate::decision::{Decision, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Subject};
-use crate::plan::{Call, Plan};
+use crate::plan::{Action, Call, Plan};
 use crate::receipt::Receipt;
 use crate::request_id;
 use crate::rule::{Algorithm, BoundLimit, Rule};
@@ -48,7 +51,7 @@ struct Inner {
     prefix: Arc<str>,
     secret: Option<crate::document::Secret>,
     deadline: Duration,
-    rules: HashMap<String, Bound>,
+    rules: HashMap<String, Bound, RandomState>,
     /// Plans of several rules, and of limits given at a call: each made once.
     plans: crate::cache::Cache<(Vec<String>, Option<String>), Arc<Plan>>,
     /// The configured rate of each stored key's end, for refunds.
@@ -78,18 +81,18 @@ impl Limiter {
 
     /// Decides now, and charges if admitted.
     pub fn check(&self, rule: &str, key: impl Into<Key>) -> Check {
-        Check::new(self, crate::plan::Action::Check, vec![rule.to_owned()], key.into())
+        Check::new(self, Action::Check, self.target(rule), key.into())
     }
 
     /// Decides several rules on one key, all or nothing.
     pub fn check_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check {
         let rules = rules.into_iter().map(str::to_owned).collect();
-        Check::new(self, crate::plan::Action::Check, rules, key.into())
+        Check::new(self, Action::Check, Target::Several(rules), key.into())
     }
 
     /// Tells how things stand: allowed and `retry_after` as check would say, the rest uncharged. Writes nothing.
     pub fn peek(&self, rule: &str, key: impl Into<Key>) -> Check {
-        Check::new(self, crate::plan::Action::Peek, vec![rule.to_owned()], key.into())
+        Check::new(self, Action::Peek, self.target(rule), key.into())
     }
 
     /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line.
@@ -182,6 +185,13 @@ impl Limiter {
     pub fn set_clock(&self, clock: &Arc<std::sync::atomic::AtomicU64>) {
         if let Store::Redis(store) = &self.inner.store {
             store.set_clock(Arc::clone(clock));
+        }
+    }
+
+    fn target(&self, rule: &str) -> Target {
+        match self.inner.bound(rule) {
+            Ok(bound) => Target::One(Arc::clone(&bound.plan)),
+            Err(error) => Target::Unknown(error),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a call asks: the limits of one or more rules, and the rest of the call once it is judged.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Subject;
@@ -104,5 +104,5 @@ pub(crate) struct Call {
     pub(crate) action: Action,
     pub(crate) cost: u32,
     pub(crate) id: RequestId,
-    pub(crate) deadline: Instant,
+    pub(crate) deadline: Duration,
 }

@@ -1,9 +1,9 @@
 //! What a rule would have decided at times of the past.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::clock::{self, Clock};
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::Result;
 use crate::key::Key;
@@ -29,7 +29,6 @@ pub struct Simulation {
     plan: Arc<Plan>,
     store: MemoryStore,
     prefix: Arc<str>,
-    deadline: Instant,
 }
 
 impl Simulation {
@@ -39,7 +38,7 @@ impl Simulation {
     /// `invalid_request` if the rule has more limits than one call may.
     pub fn new(rule: &Rule) -> Result<Simulation> {
         let (plan, store) = (Arc::new(Plan::new([rule])?), MemoryStore::new(DEFAULT_MAX_KEYS, Clock::System));
-        Ok(Simulation { plan, store, prefix: "simulation".into(), deadline: clock::instant() })
+        Ok(Simulation { plan, store, prefix: "simulation".into() })
     }
 
     /// Decides at a time since 1970. Times may step back, as a clock may: that never frees anything.
@@ -53,7 +52,7 @@ impl Simulation {
             action: Action::Check,
             cost: self.plan.judged_cost(cost)?,
             id: self.plan.judged_id(None)?,
-            deadline: self.deadline,
+            deadline: Duration::ZERO,
         };
         let reply = self.store.decide_at(&call, u64::try_from(at.as_micros()).unwrap_or(u64::MAX >> 12));
         Ok(Decision::from_store(call, &self.prefix, reply))

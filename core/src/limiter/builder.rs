@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::RandomState;
+
 use super::line::Lines;
 use super::{Bound, Inner, Limiter, Store};
 use crate::cache::Cache;
@@ -168,8 +170,8 @@ impl Builder {
     }
 }
 
-fn bind(rules: Vec<Rule>) -> Result<HashMap<String, Bound>> {
-    let mut bound = HashMap::new();
+fn bind(rules: Vec<Rule>) -> Result<HashMap<String, Bound, RandomState>> {
+    let mut bound = HashMap::default();
     for rule in rules {
         let plan = Arc::new(Plan::new([&rule])?);
         let name = rule.name().to_owned();

@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Inner, Limiter};
@@ -11,7 +12,7 @@ use crate::clock;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
-use crate::plan::{Action, Call};
+use crate::plan::{Action, Call, Plan};
 use crate::rule::MAX_UNITS;
 
 type Running<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
@@ -48,13 +49,33 @@ impl<T> Future for Pending<T> {
     }
 }
 
+/// The rules that a call names.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    /// One that the limiter has: what nearly every call names.
+    One(Arc<Plan>),
+    Several(Vec<String>),
+    Unknown(Error),
+}
+
+impl Target {
+    fn plan(&self, inner: &Inner, limits: Option<&str>) -> Result<Arc<Plan>> {
+        match (self, limits) {
+            (Target::One(plan), None) => Ok(Arc::clone(plan)),
+            (Target::One(plan), Some(_)) => inner.plan(&[plan.limits[0].rule.clone()], limits),
+            (Target::Several(rules), limits) => inner.plan(rules, limits),
+            (Target::Unknown(error), _) => Err(error.clone()),
+        }
+    }
+}
+
 /// A check or peek in the making.
 #[must_use = "nothing is decided until it is awaited or waited for"]
 #[derive(Debug, Clone)]
 pub struct Check {
     limiter: Limiter,
     action: Action,
-    rules: Vec<String>,
+    target: Target,
     key: Key,
     cost: u64,
     limits: Option<String>,
@@ -63,8 +84,8 @@ pub struct Check {
 }
 
 impl Check {
-    pub(super) fn new(limiter: &Limiter, action: Action, rules: Vec<String>, key: Key) -> Check {
-        Check { limiter: limiter.clone(), action, rules, key, cost: 1, limits: None, id: None, deadline: None }
+    pub(super) fn new(limiter: &Limiter, action: Action, target: Target, key: Key) -> Check {
+        Check { limiter: limiter.clone(), action, target, key, cost: 1, limits: None, id: None, deadline: None }
     }
 
     /// The units that the request takes: 1 unless said, at most 10,000,000 (10,000 with a sliding_window_log).
@@ -105,14 +126,14 @@ impl Check {
     /// The limiter's own parts of the call, judged; nothing has been sent.
     pub(super) fn judged(&self) -> Result<Call> {
         let inner = &self.limiter.inner;
-        let plan = inner.plan(&self.rules, self.limits.as_deref())?;
+        let plan = self.target.plan(inner, self.limits.as_deref())?;
         let subject = inner.subject(&self.key)?;
         let cost = plan.judged_cost(self.cost)?;
         let id = match self.action {
             Action::Peek if self.id.is_none() => crate::request_id::RequestId::new(),
             _ => plan.judged_id(self.id.as_deref())?,
         };
-        let deadline = clock::instant() + self.deadline.unwrap_or(inner.deadline);
+        let deadline = self.deadline.unwrap_or(inner.deadline);
         Ok(Call { plan, subject, action: self.action, cost, id, deadline })
     }
 

@@ -87,7 +87,8 @@ impl RedisStore {
     pub(crate) fn decide(self: &Arc<Self>, call: Call) -> Result<Owed<Reply>> {
         let (sender, receiver) = oneshot::channel();
         let store = Arc::clone(self);
-        io::handle()?.spawn(store.serve(call, sender));
+        let deadline = clock::instant() + call.deadline;
+        io::handle()?.spawn(store.serve(call, deadline, sender));
         Ok(receiver)
     }
 
@@ -172,9 +173,9 @@ impl RedisStore {
     }
 
     /// One check or peek. What it charged and nobody took as admitted is given back, once (law 14).
-    async fn serve(self: Arc<Self>, call: Call, sender: oneshot::Sender<Result<Reply>>) {
-        let mut work = std::pin::pin!(self.ask(call.clone()));
-        let unclaimed = match tokio::time::timeout_at(call.deadline.into(), work.as_mut()).await {
+    async fn serve(self: Arc<Self>, call: Call, deadline: Instant, sender: oneshot::Sender<Result<Reply>>) {
+        let mut work = std::pin::pin!(self.ask(call.clone(), deadline));
+        let unclaimed = match tokio::time::timeout_at(deadline.into(), work.as_mut()).await {
             Ok(answer) => sender.send(answer).err().and_then(Result::ok),
             Err(_) => {
                 let answered = sender.send(Err(timeout())).is_ok();
@@ -197,10 +198,9 @@ impl RedisStore {
         let _ = self.run(Request::refund(&receipt, &rates), clock::instant() + LATE, false).await;
     }
 
-    async fn ask(self: &Arc<Self>, call: Call) -> Result<Reply> {
-        let left = call.deadline.saturating_duration_since(clock::instant());
-        let repeatable = call.plan.is_repeatable(&call.id, left);
-        let reply = self.run(Request::decide(&call, &self.prefix, self.lease()), call.deadline, repeatable).await?;
+    async fn ask(self: &Arc<Self>, call: Call, deadline: Instant) -> Result<Reply> {
+        let repeatable = call.plan.is_repeatable(&call.id, call.deadline);
+        let reply = self.run(Request::decide(&call, &self.prefix, self.lease()), deadline, repeatable).await?;
         script::decision(&reply, &call)
     }
 
