@@ -11,10 +11,10 @@ use std::time::Duration;
 use ahash::RandomState;
 
 pub use self::builder::Builder;
-pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::call::Target;
+pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::line::Lines;
-use crate::algorithm::Step;
+use crate::algorithm::{Logged, Step};
 use crate::clock;
 use crate::decision::{Decision, Reply};
 use crate::error::{Error, ErrorKind, Result};
@@ -74,7 +74,6 @@ enum Store {
 
 impl Limiter {
     /// Begins a limiter: its rules, and where its state lives (in memory unless a URL is given).
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -238,7 +237,7 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
-    fn new(limit: &BoundLimit, (at, id, units): (u64, Vec<u8>, u32)) -> LogEntry {
+    fn new(limit: &BoundLimit, (at, id, units): Logged) -> LogEntry {
         let given = request_id::is_given(&id).then(|| id[1..].to_vec());
         LogEntry { window: Duration::from_micros(limit.window), at, id: given, units }
     }

@@ -300,7 +300,7 @@ fn judged(what: &str, units: u64) -> Result<u32> {
 
 /// A window in whole milliseconds.
 pub(crate) fn judged_window(window: Duration) -> Result<u64> {
-    if window < Duration::from_millis(1) || window > MAX_WINDOW || window.subsec_nanos() % 1_000_000 != 0 {
+    if window < Duration::from_millis(1) || window > MAX_WINDOW || !window.subsec_nanos().is_multiple_of(1_000_000) {
         return Err(invalid(format!(
             "window {window:?} is out of range; write whole milliseconds from 1 ms to 366 days"
         )));
@@ -309,7 +309,7 @@ pub(crate) fn judged_window(window: Duration) -> Result<u64> {
 }
 
 fn judged_precision(precision: Duration, window_ms: u64) -> Result<u64> {
-    let whole = precision.subsec_nanos() % 1_000_000 == 0;
+    let whole = precision.subsec_nanos().is_multiple_of(1_000_000);
     match u64::try_from(precision.as_millis()) {
         Ok(millis) if whole && (1..=window_ms).contains(&millis) => Ok(millis * 1000),
         _ => Err(invalid(format!(

@@ -10,6 +10,7 @@ mod sliding_window_log;
 mod token_bucket;
 
 pub(crate) use count::{Count, Step, Tally};
+pub(crate) use sliding_window_log::Logged;
 
 use crate::receipt::Charge;
 use crate::rule::{Algorithm, BoundLimit};
@@ -133,7 +134,7 @@ fn quotient(a: u128, b: u64) -> (u64, bool) {
         Ok(a) => (a / b, a % b > 0),
         Err(_) => {
             let b = u128::from(b);
-            (u64::try_from(a / b).unwrap_or(u64::MAX), a % b > 0)
+            (u64::try_from(a / b).unwrap_or(u64::MAX), !a.is_multiple_of(b))
         }
     }
 }

@@ -7,6 +7,9 @@ use crate::receipt::Charge;
 use crate::request_id;
 use crate::rule::BoundLimit;
 
+/// A request as a log keeps it, for audits: time, marked id, units.
+pub(crate) type Logged = (u64, Vec<u8>, u32);
+
 #[derive(Debug, Default)]
 pub(crate) struct State {
     requests: VecDeque<Request>,
@@ -79,8 +82,8 @@ impl State {
     }
 
     /// Every request that is kept: its time, id and units.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = (u64, &[u8], u32)> {
-        self.requests.iter().map(|request| (request.time, &*request.id, request.units))
+    pub(crate) fn requests(&self) -> Vec<Logged> {
+        self.requests.iter().map(|request| (request.time, request.id.to_vec(), request.units)).collect()
     }
 
     fn dead(&self, window: u64, now: u64) -> usize {

@@ -240,6 +240,7 @@ impl Count {
     }
 
     /// Adds units (0 only looks) and tells the total. The window begins with the first hit; its expiry never moves.
+    #[allow(clippy::should_implement_trait, reason = "counts are added to, never to each other")]
     pub fn add(self, units: u64) -> Pending<Counted> {
         self.step(units, Step::Add)
     }

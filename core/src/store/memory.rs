@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ahash::RandomState;
 
 use self::shard::{Shard, Slot};
-use crate::algorithm::{self, Charged, Count, State, Step, Tally};
+use crate::algorithm::{self, Charged, Count, Logged, State, Step, Tally};
 use crate::clock::Clock;
 use crate::decision::{LimitReply, Reply};
 use crate::key::{Subject, Suffix};
@@ -88,12 +88,10 @@ impl MemoryStore {
     }
 
     /// What a log keeps: time, id and units, the oldest first.
-    pub(crate) fn log(&self, suffix: &Suffix, subject: &Subject) -> Vec<(u64, Vec<u8>, u32)> {
+    pub(crate) fn log(&self, suffix: &Suffix, subject: &Subject) -> Vec<Logged> {
         let (hash, mut shard) = self.shard(subject);
         match shard.find(hash, subject, suffix) {
-            Some(Slot { state: State::SlidingWindowLog(log), .. }) => {
-                log.requests().map(|(time, id, units)| (time, id.to_vec(), units)).collect()
-            }
+            Some(Slot { state: State::SlidingWindowLog(log), .. }) => log.requests(),
             _ => Vec::new(),
         }
     }

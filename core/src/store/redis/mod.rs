@@ -24,7 +24,7 @@ pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
 use self::script::Request;
 use self::topology::Topology;
-use crate::algorithm::{Step, Tally};
+use crate::algorithm::{Logged, Step, Tally};
 use crate::clock;
 use crate::decision::{Decision, Reply};
 use crate::error::{Error, ErrorKind, Result};
@@ -137,7 +137,7 @@ impl RedisStore {
         suffix: &Suffix,
         subject: &Subject,
         deadline: Instant,
-    ) -> Result<Owed<Vec<(u64, Vec<u8>, u32)>>> {
+    ) -> Result<Owed<Vec<Logged>>> {
         let key = format!("{}{suffix}", subject.base(&self.prefix));
         let store = Arc::clone(self);
         Self::owe(deadline, async move {

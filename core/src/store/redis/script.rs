@@ -6,7 +6,7 @@ use redis::Cmd;
 use sha1::Digest as _;
 use smallvec::SmallVec;
 
-use crate::algorithm::{Charged, Outcome, Step, Tally};
+use crate::algorithm::{Charged, Logged, Outcome, Step, Tally};
 use crate::decision::{LimitReply, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Call};
@@ -218,8 +218,8 @@ pub(super) fn tally(reply: &[u8]) -> Result<Tally> {
 }
 
 /// The requests of a log from its members: an id, or an id with a number before its mark for the units above one.
-pub(super) fn requests(members: Vec<(Vec<u8>, u64)>) -> Vec<(u64, Vec<u8>, u32)> {
-    let mut requests: Vec<(u64, Vec<u8>, u32)> = Vec::new();
+pub(super) fn requests(members: Vec<(Vec<u8>, u64)>) -> Vec<Logged> {
+    let mut requests: Vec<Logged> = Vec::new();
     for (member, time) in members {
         let digits = member.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let id = &member[digits..];
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
             return Some(None);
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked first")]
-        (number >= 0.0 && number < 9_007_199_254_740_992.0 && number.fract() == 0.0).then_some(Some(number as u64))
+        ((0.0..9_007_199_254_740_992.0).contains(&number) && number.fract() == 0.0).then_some(Some(number as u64))
     }
 
     fn amendment(&mut self) -> Option<[u64; 3]> {
