@@ -1,4 +1,6 @@
-//! Exact, atomic rate limiting: on memory, on Redis and Valkey, and on Redis Cluster.
+//! Exact, atomic rate limiting: in memory, on Redis and Valkey, and on Redis Cluster.
+//!
+//! A [`Limiter`] has rules, and decides whether somebody may pass one:
 //!
 //! ```
 //! use tidegate::Limiter;
@@ -9,9 +11,52 @@
 //! }
 //! let decision = limiter.check("login", "alice").wait()?;
 //! assert!(!decision.allowed());
-//! assert!(decision.retry_after().is_some());
+//! println!("try again in {:?}", decision.retry_after());
 //! # Ok::<(), tidegate::Error>(())
 //! ```
+//!
+//! Every call ends in `.await`, under any executor, or in `.wait()`, on a plain thread. Without a URL state lives in
+//! this process; with `.url("redis://...")` or `.url("redis+cluster://...")` it is shared, and nothing else changes.
+//!
+//! # Several limits, several rules
+//!
+//! A rule may have many limits, and a call many rules. They are decided together: all are charged, or none.
+//!
+//! ```
+//! # use tidegate::Limiter;
+//! let limiter = Limiter::builder().rule("user", "2/s; 5/h").rule("tenant", "100/m").build()?;
+//! let decision = limiter.check_all(["user", "tenant"], "acme").wait()?;
+//! assert_eq!(decision.limits().map(|limit| limit.remaining()).collect::<Vec<_>>(), [1, 4, 99]);
+//! assert_eq!(decision.binding().limit(), 2); // the one with the least left
+//! # Ok::<(), tidegate::Error>(())
+//! ```
+//!
+//! # Costs, refunds, repeats
+//!
+//! ```
+//! # use tidegate::Limiter;
+//! let limiter = Limiter::builder().rule("export", "10/h sliding_window_log").build()?;
+//! let decision = limiter.check("export", "alice").cost(4).request_id("job 17").wait()?;
+//! assert_eq!(decision.remaining(), 6);
+//!
+//! // The same request again is allowed, and charged nothing.
+//! assert_eq!(limiter.check("export", "alice").cost(4).request_id("job 17").wait()?.remaining(), 6);
+//!
+//! // It failed for no fault of alice's.
+//! limiter.refund(&decision.receipt()).wait()?;
+//! assert_eq!(limiter.peek("export", "alice").wait()?.remaining(), 10);
+//! # Ok::<(), tidegate::Error>(())
+//! ```
+//!
+//! # When the store fails
+//!
+//! Then `check` and `peek` answer all the same, by the deadline, as the rule's [`OnError`] says: allow unless told
+//! otherwise. [`Decision::origin`] tells who decided, and [`Decision::failure`] why. The other calls return the error.
+//!
+//! # What it does not do
+//!
+//! It reads no HTTP and has no middleware; it does not shape traffic beyond [`Limiter::acquire`]; and it cannot undo
+//! what a failover of Redis loses. Time is the store's: clients' clocks do not matter.
 
 mod algorithm;
 mod blocking;
