@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::document::{Document, Secret};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
-use crate::rule::Rule;
+use crate::rule::{OnError, Rule};
 use crate::spent::Spent;
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 use crate::store::redis::{Access, Config, Location, RedisStore};
@@ -151,6 +151,9 @@ impl Builder {
             Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix)?)?),
         };
         let rules = bind(self.rules)?;
+        if self.url.is_some() {
+            announce(&rules);
+        }
         let limits = rules.values().flat_map(|bound| &bound.plan.limits);
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
         let (secret, deadline, plans) = (self.secret, self.deadline, Cache::new(PLANS));
@@ -187,6 +190,16 @@ fn bind(rules: Vec<Rule>) -> Result<HashMap<String, Bound, RandomState>> {
         ));
     }
     Ok(bound)
+}
+
+/// Says once which rules let everything pass while the store fails: nobody should find out on the day.
+fn announce(rules: &HashMap<String, Bound, RandomState>) {
+    let open = rules.values().filter(|bound| bound.plan.on_error == OnError::Allow && bound.plan.enforces);
+    let mut names: Vec<&str> = open.map(|bound| bound.rule.name()).collect();
+    names.sort_unstable();
+    if !names.is_empty() {
+        log::warn!("while the store fails, requests pass under {}; on_error = \"deny\" refuses them", names.join(", "));
+    }
 }
 
 /// What the URL says, with the document's own fields before it.
