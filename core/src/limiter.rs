@@ -23,7 +23,7 @@ use crate::plan::{Action, Call, Plan};
 use crate::receipt::Receipt;
 use crate::request_id;
 use crate::rule::{Algorithm, BoundLimit, Rule};
-use crate::spent::Spent;
+use crate::spent::SPENT;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
 
@@ -57,7 +57,6 @@ struct Inner {
     /// The configured rate of each stored key's end, for refunds.
     rates: HashMap<String, u32>,
     lines: Lines,
-    spent: Spent,
 }
 
 #[derive(Debug)]
@@ -94,6 +93,12 @@ impl Limiter {
         Check::new(self, Action::Peek, self.target(rule), key.into())
     }
 
+    /// Tells how things stand for several rules on one key, as [`check_all`](Limiter::check_all) would decide.
+    pub fn peek_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check {
+        let rules = rules.into_iter().map(str::to_owned).collect();
+        Check::new(self, Action::Peek, Target::Several(rules), key.into())
+    }
+
     /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line.
     pub fn acquire(&self, rule: &str, key: impl Into<Key>) -> Acquire {
         Acquire::new(self.check(rule, key))
@@ -108,7 +113,9 @@ impl Limiter {
     ///
     /// Exact if nobody charged in between; never too much while the rate changed at most once since. A receipt is
     /// spent by its first refund in this process; across processes it is the caller's duty to refund once. An outcome
-    /// that is unknown is not sent again.
+    /// that is unknown is not sent again. After a `reset`, a receipt from before it takes its units from the same moment
+    /// (or window) of the new state. For limits that were given at the call, the asked rate of a bucket is unknown; then
+    /// the receipt's counts, and a refund may give back less.
     ///
     /// # Errors
     /// `invalid_receipt` if it was spent here already or belongs to another prefix; else what the store says.
@@ -228,6 +235,8 @@ pub struct Usage {
 pub struct LogEntry {
     /// The limit's window.
     pub window: Duration,
+    /// The limit's name, if it was given one.
+    pub name: Option<String>,
     /// When it was charged by the store's clock, in microseconds since 1970.
     pub at: u64,
     /// The application's id, or none where Tidegate made one.
@@ -239,7 +248,7 @@ pub struct LogEntry {
 impl LogEntry {
     fn new(limit: &BoundLimit, (at, id, units): Logged) -> LogEntry {
         let given = request_id::is_given(&id).then(|| id[1..].to_vec());
-        LogEntry { window: Duration::from_micros(limit.window), at, id: given, units }
+        LogEntry { window: Duration::from_micros(limit.window), name: limit.name.clone(), at, id: given, units }
     }
 }
 
@@ -299,7 +308,7 @@ impl Inner {
         if receipt.is_empty() {
             return Ok(false);
         }
-        self.spent.spend(receipt)?;
+        SPENT.spend(receipt)?;
         let asked = |suffix: &str, charged: u32| self.rates.get(suffix).copied().unwrap_or(charged);
         let rates: Vec<u32> = receipt.charges.iter().map(|charge| asked(charge.suffix.text(), charge.rate)).collect();
         match &self.store {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use ahash::RandomState;
 
@@ -11,6 +11,9 @@ use crate::receipt::Receipt;
 
 /// How many spent receipts are remembered, 16 bytes each; the oldest is forgotten first.
 const REMEMBERED: usize = 65_536;
+
+/// The process's: a copy of a receipt may be refunded through another limiter.
+pub(crate) static SPENT: LazyLock<Spent> = LazyLock::new(Spent::default);
 
 #[derive(Debug, Default)]
 pub(crate) struct Spent {

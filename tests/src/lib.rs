@@ -1,3 +1,5 @@
-//! What the workspace's tests share: real servers, an oracle in exact arithmetic, the runner of the vectors.
+//! What the workspace's tests share: real servers, limiters on each, an oracle in exact arithmetic.
 
+pub mod limiters;
+pub mod oracle;
 pub mod servers;

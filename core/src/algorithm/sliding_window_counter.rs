@@ -40,9 +40,12 @@ impl State {
         Charged { at: self.last, reset_after, ..Charged::default() }
     }
 
-    /// Out of the window of the charge, while that is one of the two kept.
-    pub(super) fn refund(&mut self, charge: &Charge, _rate: u32, _now: u64) -> u32 {
+    /// Out of the window of the charge, while that still weighs: until the end of the next.
+    pub(super) fn refund(&mut self, charge: &Charge, _rate: u32, now: u64) -> u32 {
         let window_of = |time: u64| time / charge.window;
+        if window_of(now.max(self.last)) > window_of(charge.at) + 1 {
+            return 0;
+        }
         let counter = match window_of(self.last).checked_sub(window_of(charge.at)) {
             Some(0) => &mut self.current,
             Some(1) => &mut self.previous,

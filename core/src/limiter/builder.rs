@@ -15,7 +15,6 @@ use crate::document::{Document, Secret};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
-use crate::spent::Spent;
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 use crate::store::redis::{Access, Config, Location, RedisStore};
 
@@ -157,9 +156,9 @@ impl Builder {
         let limits = rules.values().flat_map(|bound| &bound.plan.limits);
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
         let (secret, deadline, plans) = (self.secret, self.deadline, Cache::new(PLANS));
-        let (lines, spent) = (Lines::default(), Spent::default());
+        let lines = Lines::default();
         let limiter =
-            Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines, spent }) };
+            Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines }) };
         #[cfg(feature = "testing")]
         if let Clock::Given(clock) = &self.clock {
             limiter.set_clock(clock);

@@ -1,0 +1,7 @@
+//! Redis fails, moves and comes back: law 14, R1, R8, the failure policy, and what a cluster does while it is in use.
+
+mod moves;
+mod once;
+mod policy;
+mod proxy;
+mod secrets;
