@@ -8,41 +8,41 @@
 --
 -- Of each limit the reply has a head and its times. The head is the room left, plus its kind (0 refused, 1 admissible,
 -- 2 charged, 3 charged with what a refund needs) times 2^24, plus the verdict on the whole (0 allowed, 1 refused,
--- 2 seen before) times 2^26. A reply that begins with a letter is an error.
+-- 2 seen before) times 2^26. A reply that begins with a letter is an error; the verdict, which comes second, is none.
 local function decide(keys, place, arguments, at, verdict)
   local code, quota, cost, window, extra, life, after = struct.unpack('<BI3I3dds', arguments, at)
-  local key, what, rest, id = keys[place], 0, ''
-  if code >= 16 then
+  local key, what, rest, mode, id = keys[place], 0, ''
+  if code < 16 then
+    if code == 1 then id, after = struct.unpack('<Bc0', arguments, after) end
+    mode = after > #arguments and verdict == 0 and 'whole' or 'judge'
+  else
     what = code - code % 16
-    code = code - what
-  end
-  if code == 1 then id, after = struct.unpack('<Bc0', arguments, after) end
-  if what >= 64 then
-    local rate, before, parts
-    if what == 64 then rate, before, parts, after = struct.unpack('<I3I3d', arguments, after) end
-    if after <= #arguments then verdict, rest = decide(keys, place + 1, arguments, after, verdict) end
-    local done, reply =
-      algorithm('amend', 0, what, code, key, quota, window, extra, cost, life, id, rate, before, parts)
-    return done and verdict, not done and reply or not verdict and rest or reply .. rest
+    code, mode = code - what, what < 32 and 'judge' or 'peek'
+    if code == 1 then id, after = struct.unpack('<Bc0', arguments, after) end
+    if what >= 64 then
+      local rate, before, parts
+      if what == 64 then rate, before, parts, after = struct.unpack('<I3I3d', arguments, after) end
+      if after <= #arguments then rest, verdict = decide(keys, place + 1, arguments, after, verdict) end
+      local done, reply =
+        algorithm('amend', 0, what, code, key, quota, window, extra, cost, life, id, rate, before, parts)
+      return not done and reply or not verdict and rest or reply .. rest, done and verdict
+    end
   end
 
-  local mode = 'judge'
-  if what >= 32 then mode = 'peek' elseif after > #arguments and verdict == 0 and what == 0 then mode = 'whole' end
-  local room, retry, reset, a, b, c, d, e =
-    algorithm(mode, code, key, quota, window, extra, cost, life, id)
-  if not room then return nil, algorithm('refusal', 0, retry, key) end
+  local room, retry, reset, a, b, c, d, e = algorithm(mode, code, key, quota, window, extra, cost, life, id)
+  if not room then return algorithm('refusal', 0, retry, key) end
   if a == 'repeat' then verdict = 134217728 end
   if cost > room and verdict == 0 and what % 32 == 0 then verdict = 67108864 end
   if mode ~= 'whole' and after <= #arguments then
-    verdict, rest = decide(keys, place + 1, arguments, after, verdict)
-    if not verdict then return nil, rest end
+    rest, verdict = decide(keys, place + 1, arguments, after, verdict)
+    if not verdict then return rest end
   end
-  if cost > room then return verdict, struct.pack('>I4dd', verdict + (room > 0 and room or 0), reset, retry) .. rest end
-  if mode ~= 'whole' or a == 'repeat' then
-    if verdict > 0 or what >= 32 then return verdict, struct.pack('>I4d', verdict + 16777216 + room, reset) .. rest end
+  if cost > room then return struct.pack('>I4dd', verdict + (room > 0 and room or 0), reset, retry) .. rest, verdict end
+  if mode ~= 'whole' or verdict > 0 then
+    if verdict > 0 or what >= 32 then return struct.pack('>I4d', verdict + 16777216 + room, reset) .. rest, verdict end
     local _
     _, _, reset, a, b, c = algorithm('charge', code, key, quota, window, extra, cost, life, id, a, b, c, d, e)
   end
-  if b then return 0, struct.pack('>I4ddI3d', 50331648 + room - cost, reset, a, b, c) .. rest end
-  return 0, struct.pack('>I4dd', 33554432 + room - cost, reset, a) .. rest
+  if b then return struct.pack('>I4ddI3d', 50331648 + room - cost, reset, a, b, c) .. rest, 0 end
+  return struct.pack('>I4dd', 33554432 + room - cost, reset, a) .. rest, 0
 end

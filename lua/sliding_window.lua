@@ -10,7 +10,8 @@ if code == 2 then
     local time, base, units = nil, nil, 1
     a, b, c, e = 0, 0, 0, 1
     if first then
-      local newest = #first > 0 and call('LINDEX', key, '-1') or ''
+      if #first < 9 then return nil, first end
+      local newest = call('LINDEX', key, '-1')
       if #first == 9 and #newest == 9 then
         time, base, c, d = struct.unpack('>I6I3I6I3', first .. newest)
       else
@@ -19,15 +20,19 @@ if code == 2 then
       end
       if c > alive then
         if time <= alive then
+          -- Mostly one has died since the last charge.
           a, first = 1, call('LINDEX', key, '1')
           if #first == 9 then
             time, base = struct.unpack('>I6I3', first)
             units = 1
           end
-          if time <= alive then a, time, base, units = algorithm('alive', 0, key, alive) end
-          if not time then return nil, '' end
+          if time <= alive then
+            a, time, base, units = algorithm('alive', 0, key, alive)
+            if not time then return nil, '' end
+          end
         end
-        b, reset = (d + e - base) % 16777216, c - alive
+        b, reset = d + e - base, c - alive
+        if b < 0 then b = b + 16777216 end
       else
         a = -1
       end
@@ -42,7 +47,7 @@ if code == 2 then
   end
 
   -- a: how many are dead, -1 for all; b: the units alive; c, d, e: the newest entry.
-  local before, own, merged = 0, cost, false
+  local before, own = 0, cost
   if extra > 0 then stamp = stamp + -now % extra end
   if a == 1 then
     call('LPOP', key)
@@ -53,8 +58,9 @@ if code == 2 then
   end
   if b > 0 then
     if c > stamp then stamp = c end
-    before = (d + e) % 16777216
-    if c == stamp then before, own, merged = d, e + cost, true end
+    before = d + e
+    if before >= 16777216 then before = before - 16777216 end
+    if c == stamp then before, own = d, e + cost end
   end
   local entry
   if stamp >= 0 and stamp < 281474976710656 then
@@ -63,7 +69,7 @@ if code == 2 then
     entry = struct.pack('>I7I3', stamp + 1767225600000000, before)
   end
   if own > 1 then entry = entry .. struct.pack('>I3', own) end
-  if merged then call('LSET', key, '-1', entry) else call('RPUSH', key, entry) end
+  if own > cost then call('LSET', key, '-1', entry) else call('RPUSH', key, entry) end
   stamp = stamp + 1767225600000000
   call('PEXPIRE', key, stamp == now and life or life + math.ceil((stamp - now) / 1000))
   return room, retry, stamp + window - now, stamp

@@ -34,7 +34,8 @@ fn listed_permissions() -> Vec<String> {
 
 /// Every call, in all the ways that read and write differently. Whether all of them were allowed.
 fn exercise([limiter, timed]: &[Limiter; 2], clock: &AtomicU64, key: &str) -> bool {
-    decides(timed, key) && Algorithm::ALL.into_iter().all(|algorithm| exercise_one(limiter, clock, algorithm, key).is_ok())
+    decides(timed, key)
+        && Algorithm::ALL.into_iter().all(|algorithm| exercise_one(limiter, clock, algorithm, key).is_ok())
         && limiter.log("sliding_window_log", key).wait().is_ok()
 }
 
@@ -137,8 +138,7 @@ fn a_wrong_password_follows_on_error_and_a_rotated_one_needs_no_restart() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "first\n").expect("written");
     let url = server.url().replace("://", "://app@");
-    let rotating =
-        document(&format!("[store]\nurl = \"{url}\"\npassword_file = \"{}\"", file.path().display()));
+    let rotating = document(&format!("[store]\nurl = \"{url}\"\npassword_file = \"{}\"", file.path().display()));
     assert!(decides(&rotating, "a"));
     server.call::<()>("ACL SETUSER app resetpass >second");
     server.call::<i64>("CLIENT KILL USER app");
@@ -155,7 +155,8 @@ fn no_password_shows_in_errors_or_debug_output() {
     assert!(!format!("{limiter:?}").contains("hunter2"));
     let decision = limiter.check("r", "a").wait().expect("a decision");
     assert!(!format!("{decision:?}").contains("hunter2"));
-    for bad in ["redis://app:hunter2@", "redis//app:hunter2@host", "ftp://app:hunter2@host", "redis://app:hunter2@h:0"] {
+    for bad in ["redis://app:hunter2@", "redis//app:hunter2@host", "ftp://app:hunter2@host", "redis://app:hunter2@h:0"]
+    {
         let error = Limiter::builder().rule("r", "5/m").url(bad).build().expect_err("a bad url");
         assert_eq!(error.kind(), ErrorKind::InvalidDocument);
         assert!(!error.to_string().contains("hunter2"), "{error}");
@@ -167,7 +168,8 @@ fn tls_trusts_the_given_authority_and_checks_the_servers_name() {
     let server = Server::builder().tls(&["redis.example"]).config("tls-auth-clients yes").start();
     let (url, tls) = (server.url(), server.tls());
     let (ca, certificate, key) = (tls.ca(), tls.client_cert(), tls.client_key());
-    let trusting = |more: &str| document(&format!("[store]\nurl = \"{url}\"\n[store.tls]\nca = \"{}\"\n{more}", ca.display()));
+    let trusting =
+        |more: &str| document(&format!("[store]\nurl = \"{url}\"\n[store.tls]\nca = \"{}\"\n{more}", ca.display()));
     let shown = format!("certificate = \"{}\"\nkey = \"{}\"", certificate.display(), key.display());
 
     assert!(decides(&trusting(&format!("{shown}\nserver_name = \"redis.example\"")), "a"));

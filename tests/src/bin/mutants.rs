@@ -51,7 +51,8 @@ fn run(quick: bool) -> Outcome<usize> {
         .ok_or("the tests do not build")?;
     let mut missed = 0;
     for (number, mutation) in chosen.iter().enumerate() {
-        let noticed = if mutation.file.starts_with("lua") { in_script(root, mutation)? } else { copy.notices(mutation)? };
+        let noticed =
+            if mutation.file.starts_with("lua") { in_script(root, mutation)? } else { copy.notices(mutation)? };
         missed += usize::from(!noticed);
         let verdict = if noticed { "noticed" } else { "MISSED " };
         let (file, from, to) = (mutation.file.display(), one_line(&mutation.from), one_line(&mutation.to));
@@ -88,10 +89,16 @@ impl Copy {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let copied = Command::new("sh")
-            .args(["-c", "git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t target/mutants"])
+            .args([
+                "-c",
+                "git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t target/mutants",
+            ])
             .current_dir(root)
             .status();
-        copied.is_ok_and(|status| status.success()).then_some(Copy { folder }).ok_or("the sources were not copied".into())
+        copied
+            .is_ok_and(|status| status.success())
+            .then_some(Copy { folder })
+            .ok_or("the sources were not copied".into())
     }
 
     fn notices(&self, mutation: &Mutation) -> Outcome<bool> {

@@ -18,13 +18,29 @@ pub(crate) struct Step {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    Check { limits: String, cost: u64, id: Option<String> },
-    Peek { limits: String, cost: u64 },
+    Check {
+        limits: String,
+        cost: u64,
+        id: Option<String>,
+    },
+    Peek {
+        limits: String,
+        cost: u64,
+    },
     /// The receipt of an earlier check, by its number; copies are refused.
-    Refund { which: usize },
-    Reset { limits: String },
-    Add { units: u64 },
-    TakeBack { units: u64, stale: bool },
+    Refund {
+        which: usize,
+    },
+    Reset {
+        limits: String,
+    },
+    Add {
+        units: u64,
+    },
+    TakeBack {
+        units: u64,
+        stale: bool,
+    },
 }
 
 /// A limit whose state outlives changes: its algorithm and window.
@@ -127,20 +143,22 @@ fn limit(place: usize, kind: Kind) -> impl Strategy<Value = String> {
     let small = prop_oneof![1 => Just(0_u64), 20 => 1..=12_u64, 3 => 1..=200_u64];
     let quota = prop_oneof![12 => small, 1 => 1..=10_000_000_u64];
     let shadow = prop_oneof![5 => Just(false), 1 => Just(true)];
-    (quota.clone(), prop::option::of(quota), shadow, 1..=kind.window_ms).prop_map(move |(quota, burst, shadow, grid)| {
-        let Kind { algorithm, window_ms, precise } = &kind;
-        let mut text = format!("{quota}/{window_ms}ms {algorithm} named n{place}");
-        // A whole bucket must be refilled within 70 years.
-        let burst = burst.filter(|burst| *algorithm == "token_bucket" && burst.div_ceil(64) <= quota);
-        if let Some(burst) = burst {
-            text.push_str(&format!(" burst {burst}"));
-        }
-        if *precise {
-            text.push_str(&format!(" precision {grid}ms"));
-        }
-        if shadow {
-            text.push_str(" shadow");
-        }
-        text
-    })
+    (quota.clone(), prop::option::of(quota), shadow, 1..=kind.window_ms).prop_map(
+        move |(quota, burst, shadow, grid)| {
+            let Kind { algorithm, window_ms, precise } = &kind;
+            let mut text = format!("{quota}/{window_ms}ms {algorithm} named n{place}");
+            // A whole bucket must be refilled within 70 years.
+            let burst = burst.filter(|burst| *algorithm == "token_bucket" && burst.div_ceil(64) <= quota);
+            if let Some(burst) = burst {
+                text.push_str(&format!(" burst {burst}"));
+            }
+            if *precise {
+                text.push_str(&format!(" precision {grid}ms"));
+            }
+            if shadow {
+                text.push_str(" shadow");
+            }
+            text
+        },
+    )
 }

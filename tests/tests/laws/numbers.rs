@@ -205,8 +205,10 @@ fn law_12_calls_that_cannot_be_meant_are_refused_before_anything_is_sent() {
 
 #[test]
 fn law_12_times_that_no_clock_reaches_do_not_panic() {
-    let limiter = Limiter::builder().rule("r", "5/m").build().expect("the rule can be meant");
-    assert!(limiter.check("r", "k").deadline(Duration::MAX).wait().expect("a long deadline is legal").allowed());
-    assert!(limiter.acquire("r", "k").timeout(Duration::MAX).wait().expect("so is a long timeout").allowed());
-    limiter.ready(Duration::MAX).wait().expect("and a patient start");
+    for_each_store(|place| {
+        let limiter = place.limiter(&[("r", "5/m")]);
+        assert!(limiter.check("r", "k").deadline(Duration::MAX).sure().allowed());
+        limiter.ready(Duration::MAX).wait().expect("a patient start");
+        assert!(limiter.acquire("r", "k").timeout(Duration::MAX).wait().expect("and a patient wait").allowed());
+    });
 }

@@ -137,12 +137,12 @@ impl<'a> Scene<'a> {
         Some(Outcome { may_write, ..found })
     }
 
-    /// A check or peek, as far as it can be said in Rust: costs are whole numbers from 0, and a peek is of one rule.
+    /// A check or peek, as far as it can be said in Rust: costs are whole numbers from 0.
     fn asked(&self, step: &Step) -> Option<Check> {
         let (names, key) = (step.rule.as_ref().expect("which rule").names(), key(step));
         let mut check = match (step.op, names.as_slice()) {
             (Op::Peek, [name]) => self.limiter.peek(name, key),
-            (Op::Peek, _) => return None,
+            (Op::Peek, _) => self.limiter.peek_all(names.iter().copied(), key),
             (_, [name]) => self.limiter.check(name, key),
             _ => self.limiter.check_all(names.iter().copied(), key),
         };
