@@ -18,7 +18,7 @@ demo:
 	@$(RUN) tidegate-cli -- demo $(if $(URL),--url $(URL))
 
 test:
-	@scripts/ensure-redis
+	@scripts/ensure-servers
 	$(CARGO) test --locked --workspace
 	$(RUN) tidegate-tests --bin mutants -- --quick
 
@@ -35,12 +35,12 @@ bench:
 	@$(CARGO) bench --locked -p tidegate-benches
 
 lua-cost:
-	@scripts/ensure-redis
+	@scripts/ensure-servers
 	@command -v valgrind >/dev/null || { echo "lua-cost needs valgrind. Type: sudo apt-get install valgrind" >&2; exit 1; }
 	@$(RUN) tidegate-benches --bin lua-cost
 
 mutants:
-	@scripts/ensure-redis
+	@scripts/ensure-servers
 	@$(RUN) tidegate-tests --bin mutants
 
 test-servers:

@@ -7,6 +7,7 @@ if code == 5 then
     if value then
       if #value ~= 10 then return nil, value end
       last, used = struct.unpack('>I7I3', value)
+      if last >= 4503599627370496 then return nil, '' end
       if last > now then a = last end
     end
     local start = a - a % window

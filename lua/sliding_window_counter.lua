@@ -7,6 +7,7 @@ if code == 4 then
     if value then
       if #value ~= 13 then return nil, value end
       a, b, c = struct.unpack('>I7I3I3', value)
+      if a >= 4503599627370496 then return nil, '' end
     end
     if what == 64 then return algorithm('uncount', 0, key, window, extra, cost, a, b, c) end
     if now > a then

@@ -29,6 +29,7 @@ if code == 1 then
     if cost > room and cost <= quota then
       local place = string.format('%d', b + cost - room - 1)
       retry = redis.call('ZRANGE', key, place, place, 'WITHSCORES')[2] + window - now
+      if retry % 1 ~= 0 then return nil, '' end
     end
     if what ~= 'whole' or cost > room then return room, retry, reset, a, b end
   end

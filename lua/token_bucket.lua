@@ -13,7 +13,7 @@ if code == 3 then
       if #value ~= 19 then return nil, value end
       local last, units
       last, units, parts, rate = struct.unpack('>I7I3I6I3', value)
-      if parts >= window or rate == 0 then return nil, '' end
+      if parts >= window or rate == 0 or last >= 4503599627370496 then return nil, '' end
       if units * window >= 2251799813685248 then
         return algorithm('bucket', 0, what, key, quota, window, extra, cost, life)
       end

@@ -31,3 +31,8 @@ impl Clock {
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }
+
+/// A point of the monotonic clock ahead, and of the farthest that it surely holds if it is asked for more.
+pub(crate) fn after(wait: std::time::Duration) -> Instant {
+    instant() + wait.min(std::time::Duration::from_secs(100 * 365 * 86_400))
+}

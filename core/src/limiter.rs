@@ -164,7 +164,7 @@ impl Limiter {
         Pending::new(async move {
             match &limiter.inner.store {
                 Store::Memory(_) => Ok(()),
-                Store::Redis(store) => answer(store.ready(clock::instant() + timeout)?).await,
+                Store::Redis(store) => answer(store.ready(clock::after(timeout))?).await,
             }
         })
     }

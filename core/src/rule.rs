@@ -276,7 +276,7 @@ impl BoundLimit {
             rule: rule.to_owned(),
             name: limit.name.clone(),
             suffix: Suffix::new(rule, limit.algorithm.name(), window_ms, name),
-            count_suffix: Suffix::new(rule, "count", window_ms, name),
+            count_suffix: Suffix::new(rule, "count", window_ms, None),
             slack: key::slack(window_ms),
         })
     }

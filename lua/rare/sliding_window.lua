@@ -13,10 +13,10 @@ local function entry(value)
     return struct.unpack('>I6I3I3', value)
   elseif size == 10 then
     local time, before = struct.unpack('>I7I3', value)
-    return time - 1767225600000000, before, 1
+    if time < 4503599627370496 then return time - 1767225600000000, before, 1 end
   elseif size == 13 then
     local time, before, units = struct.unpack('>I7I3I3', value)
-    return time - 1767225600000000, before, units
+    if time < 4503599627370496 then return time - 1767225600000000, before, units end
   end
 end
 

@@ -94,7 +94,7 @@ fn the_readmes_acl_is_enough_and_every_permission_in_it_is_needed() {
     let clock = Arc::new(AtomicU64::new(0));
     let cluster_only = ["+cluster|slots", "+asking"];
     let listed = listed_permissions();
-    let mut set = |name: &str, permissions: &[&String]| {
+    let set = |name: &str, permissions: &[&String]| {
         let permissions: Vec<&str> = permissions.iter().map(|permission| permission.as_str()).collect();
         server.call::<()>(&format!("ACL SETUSER {name} reset on >secret {}", permissions.join(" ")));
         for_exercise(&server.url_as(name, "secret"), &clock)

@@ -211,7 +211,7 @@ impl Acquire {
     }
 
     async fn run(self) -> Result<Decision> {
-        let until = clock::instant() + self.timeout;
+        let until = clock::after(self.timeout);
         self.check.limiter.inner.lines.acquire(&self.check, until).await
     }
 }

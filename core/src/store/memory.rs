@@ -32,7 +32,7 @@ const MOST_SHARDS: usize = 64;
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize, clock: Clock) -> MemoryStore {
         let count = (max_keys / LEAST_IN_SHARD).clamp(1, MOST_SHARDS);
-        let shards = (0..count).map(|_| Mutex::new(Shard::new(max_keys.div_ceil(count).max(1)))).collect();
+        let shards = (0..count).map(|_| Mutex::new(Shard::new((max_keys / count).max(1)))).collect();
         MemoryStore { shards, hasher: RandomState::new(), clock }
     }
 

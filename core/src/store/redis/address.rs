@@ -85,14 +85,14 @@ fn parse_unix(path: &str, query: &str) -> Result<(Vec<Address>, u32)> {
     let database = match query.split_once('=') {
         None if query.is_empty() => 0,
         Some(("db", number)) => parse_database(number)?,
-        _ => return Err(invalid(&format!("the url's {query:?} is not understood; a socket's database is ?db=0"))),
+        _ => return Err(invalid("the url's options are not understood; a socket's database is ?db=0")),
     };
     Ok((vec![Address::Unix(PathBuf::from(path))], database))
 }
 
 fn parse_hosts(text: &str, query: &str, most: usize) -> Result<(Vec<Address>, u32)> {
     if !query.is_empty() {
-        return Err(invalid(&format!("the url's options {query:?} are not understood; options go into the document")));
+        return Err(invalid("the url has options behind a ?; they go into the document"));
     }
     let (hosts, database) = text.split_once('/').unwrap_or((text, ""));
     let addresses = hosts.split(',').map(parse_host).collect::<Result<Vec<_>>>()?;
@@ -109,14 +109,18 @@ pub(super) fn parse_host(text: &str) -> Result<Address> {
         None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let port = port.map_or(Ok(DEFAULT_PORT), str::parse).ok().filter(|port| *port > 0);
+    let in_brackets = text.starts_with('[');
+    let legal =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte) || in_brackets && b":%".contains(&byte);
     match port {
-        Some(port) if !host.is_empty() => Ok(Address::Tcp { host: host.to_owned(), port }),
-        _ => Err(invalid(&format!("{text:?} is not a host and port"))),
+        Some(port) if !host.is_empty() && host.bytes().all(legal) => Ok(Address::Tcp { host: host.to_owned(), port }),
+        // Without its text: where the @ is missing, that is a password.
+        _ => Err(invalid("the url's host and port cannot be read")),
     }
 }
 
 fn parse_database(text: &str) -> Result<u32> {
-    text.parse().map_err(|_| invalid(&format!("{text:?} is not a database number")))
+    text.parse().map_err(|_| invalid("what follows the url's host is not a database number"))
 }
 
 fn invalid(message: &str) -> Error {

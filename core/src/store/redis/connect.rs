@@ -98,7 +98,7 @@ where
 /// Asks what the server is: HELLO needs no permission. Names the connection where that is allowed.
 async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Result<bool> {
     let hello = connection.send_packed_command(&redis::cmd("HELLO")).await;
-    let hello = hello.map_err(|error| match super::failure::of(&error) {
+    let hello = hello.and_then(Value::extract_error).map_err(|error| match super::failure::of(&error) {
         super::failure::Failure::Refused(error) | super::failure::Failure::Lost(error) => error.within(address),
         _ => unavailable(&format!("{address} did not say what it is")),
     })?;

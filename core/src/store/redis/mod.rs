@@ -87,7 +87,7 @@ impl RedisStore {
     pub(crate) fn decide(self: &Arc<Self>, call: Call) -> Result<Owed<Reply>> {
         let (sender, receiver) = oneshot::channel();
         let store = Arc::clone(self);
-        let deadline = clock::instant() + call.deadline;
+        let deadline = clock::after(call.deadline);
         io::handle()?.spawn(store.serve(call, deadline, sender));
         Ok(receiver)
     }

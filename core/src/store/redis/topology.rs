@@ -111,7 +111,11 @@ impl Topology {
             }
             self.refresh();
             if tokio::time::timeout_at(deadline.into(), changed).await.is_err() {
-                return Err(unavailable("the store was not reached within the deadline"));
+                // Why the last attempt failed says more than that time is up.
+                let failed = self.state().failed.as_ref().map(|(error, _)| error.clone());
+                let addresses: Vec<String> = self.location.addresses.iter().map(Address::to_string).collect();
+                let unreached = || format!("{} was not reached within the deadline", addresses.join(", "));
+                return Err(failed.unwrap_or_else(|| unavailable(&unreached())));
             }
         }
     }
