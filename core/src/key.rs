@@ -10,6 +10,7 @@
 //! No form begins like another, and what separates is escaped inside parts, so none can be taken for another.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -63,7 +64,7 @@ impl Key {
     }
 
     /// The subject as it stands in stored keys.
-    pub(crate) fn subject(&self, secret: Option<&[u8]>) -> Result<Subject> {
+    pub(crate) fn into_subject(self, secret: Option<&[u8]>) -> Result<Subject> {
         if self.empty {
             return Err(Error::new(
                 ErrorKind::InvalidRequest,
@@ -82,7 +83,7 @@ impl Key {
         if self.escaped.len() > MAX_PLAIN {
             return Ok(marked(b'~', &sha2::Sha256::digest(&self.escaped)));
         }
-        Ok(Subject(self.escaped.clone()))
+        Ok(Subject(self.escaped))
     }
 }
 
@@ -129,9 +130,9 @@ impl Subject {
 }
 
 /// The end of a stored key, `:<rule>:<algorithm>:<window>` and `:<name>` for a named limit, with its hash.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Suffix {
-    text: Box<str>,
+    text: Arc<str>,
     hash: u64,
 }
 
@@ -165,6 +166,15 @@ impl Suffix {
     }
 }
 
+impl PartialEq for Suffix {
+    fn eq(&self, other: &Suffix) -> bool {
+        // Nearly always the very same limit asks.
+        Arc::ptr_eq(&self.text, &other.text) || (self.hash == other.hash && self.text == other.text)
+    }
+}
+
+impl Eq for Suffix {}
+
 impl std::fmt::Display for Suffix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
@@ -189,10 +199,14 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
 }
 
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"_.@+-".contains(&byte)
+    matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'@' | b'+' | b'-')
 }
 
 fn escape(bytes: &[u8], into: &mut Escaped) {
+    // Most keys need no escape at all.
+    if bytes.iter().all(|byte| is_plain(*byte)) {
+        return into.extend_from_slice(bytes);
+    }
     for &byte in bytes {
         if is_plain(byte) {
             into.push(byte);

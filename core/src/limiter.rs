@@ -140,7 +140,7 @@ impl Limiter {
         let (limiter, rules, key) = (self.clone(), vec![rule.to_owned()], key.into());
         Pending::new(async move {
             let inner = &limiter.inner;
-            let (plan, subject) = (inner.plan(&rules, None)?, inner.subject(&key)?);
+            let (plan, subject) = (inner.plan(&rules, None)?, inner.subject(key)?);
             let mut entries = Vec::new();
             for limit in plan.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog) {
                 let requests = match &inner.store {
@@ -205,7 +205,7 @@ impl Limiter {
         let (limiter, rules) = (self.clone(), vec![rule.to_owned()]);
         Pending::new(async move {
             let inner = &limiter.inner;
-            let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(&key)?);
+            let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
             match &inner.store {
                 Store::Memory(store) => store.reset(&plan.limits, &subject),
                 Store::Redis(store) => {
@@ -253,8 +253,8 @@ impl LogEntry {
 }
 
 impl Inner {
-    fn subject(&self, key: &Key) -> Result<Subject> {
-        key.subject(self.secret.as_ref().map(|secret| secret.bytes()))
+    fn subject(&self, key: Key) -> Result<Subject> {
+        key.into_subject(self.secret.as_ref().map(|secret| secret.bytes()))
     }
 
     /// The limits of some rules, or of limits given at the call under one rule's name.
@@ -282,6 +282,17 @@ impl Inner {
             let message = format!("there is no rule {name:?}; the rules are: {}", names.join(", "));
             Error::new(ErrorKind::UnknownRule, message)
         })
+    }
+
+    /// Decides without waiting, where state lives in this process; else gives the call back.
+    fn decide_here(&self, call: Call) -> Result<Decision, Call> {
+        match &self.store {
+            Store::Memory(store) => {
+                let reply = store.decide(&call);
+                Ok(Decision::from_store(call, &self.prefix, reply))
+            }
+            Store::Redis(_) => Err(call),
+        }
     }
 
     /// Decides, by the store or by the rule's failure policy.
@@ -321,7 +332,7 @@ impl Inner {
         self.bound(rule)?;
         let window_ms = crate::rule::judged_window(window)
             .map_err(|error| Error::new(ErrorKind::InvalidRequest, error.message()))?;
-        let (suffix, subject) = (crate::key::Suffix::new(rule, "count", window_ms, None), self.subject(key)?);
+        let (suffix, subject) = (crate::key::Suffix::new(rule, "count", window_ms, None), self.subject(key.clone())?);
         let tally = match &self.store {
             Store::Memory(store) => store.count(&suffix, window_ms * 1000, &subject, step),
             Store::Redis(store) => {

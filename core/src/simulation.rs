@@ -48,7 +48,7 @@ impl Simulation {
     pub fn check(&self, key: impl Into<Key>, cost: u64, at: Duration) -> Result<Decision> {
         let call = Call {
             plan: Arc::clone(&self.plan),
-            subject: key.into().subject(None)?,
+            subject: key.into().into_subject(None)?,
             action: Action::Check,
             cost: self.plan.judged_cost(cost)?,
             id: self.plan.judged_id(None)?,

@@ -59,12 +59,12 @@ pub(super) enum Target {
 }
 
 impl Target {
-    fn plan(&self, inner: &Inner, limits: Option<&str>) -> Result<Arc<Plan>> {
+    fn plan(self, inner: &Inner, limits: Option<&str>) -> Result<Arc<Plan>> {
         match (self, limits) {
-            (Target::One(plan), None) => Ok(Arc::clone(plan)),
+            (Target::One(plan), None) => Ok(plan),
             (Target::One(plan), Some(_)) => inner.plan(&[plan.limits[0].rule.clone()], limits),
-            (Target::Several(rules), limits) => inner.plan(rules, limits),
-            (Target::Unknown(error), _) => Err(error.clone()),
+            (Target::Several(rules), limits) => inner.plan(&rules, limits),
+            (Target::Unknown(error), _) => Err(error),
         }
     }
 }
@@ -120,25 +120,26 @@ impl Check {
     /// `invalid_request`, `invalid_rule` or `unknown_rule`, before anything is sent. A store that fails is no error
     /// here: the rule's `on_error` decides.
     pub fn wait(self) -> Result<Decision> {
-        blocking::wait(self.decide())
+        let (limiter, call) = self.judged()?;
+        match limiter.inner.decide_here(call) {
+            Ok(decision) => Ok(decision),
+            Err(call) => blocking::wait(limiter.inner.decide(call)),
+        }
     }
 
     /// The limiter's own parts of the call, judged; nothing has been sent.
-    pub(super) fn judged(&self) -> Result<Call> {
+    pub(super) fn judged(self) -> Result<(Limiter, Call)> {
         let inner = &self.limiter.inner;
         let plan = self.target.plan(inner, self.limits.as_deref())?;
-        let subject = inner.subject(&self.key)?;
+        let subject = inner.subject(self.key)?;
         let cost = plan.judged_cost(self.cost)?;
         let id = match self.action {
             Action::Peek if self.id.is_none() => crate::request_id::RequestId::new(),
             _ => plan.judged_id(self.id.as_deref())?,
         };
         let deadline = self.deadline.unwrap_or(inner.deadline);
-        Ok(Call { plan, subject, action: self.action, cost, id, deadline })
-    }
-
-    pub(super) fn inner(&self) -> &Inner {
-        &self.limiter.inner
+        let call = Call { plan, subject, action: self.action, cost, id, deadline };
+        Ok((self.limiter, call))
     }
 
     /// How things stand, for somebody who waited in vain.
@@ -148,8 +149,8 @@ impl Check {
     }
 
     pub(super) async fn decide(self) -> Result<Decision> {
-        let call = self.judged()?;
-        self.inner().decide(call).await
+        let (limiter, call) = self.judged()?;
+        limiter.inner.decide(call).await
     }
 }
 

@@ -30,7 +30,7 @@ struct Line {
 impl Lines {
     /// Waits to be admitted until a point in time, and then tells how things stand.
     pub(super) async fn acquire(&self, check: &Check, until: Instant) -> Result<Decision> {
-        let call = check.judged()?;
+        let (_, call) = check.clone().judged()?;
         if can_never_fit(&call) {
             return check.clone().decide().await;
         }

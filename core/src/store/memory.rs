@@ -5,8 +5,9 @@ mod shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
+use smallvec::SmallVec;
 
-use self::shard::{Shard, Slot};
+use self::shard::{Place, Shard, Slot};
 use crate::algorithm::{self, Charged, Count, Logged, State, Step, Tally};
 use crate::clock::Clock;
 use crate::decision::{LimitReply, Reply};
@@ -121,30 +122,35 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 /// Judges every limit before it charges any, in one shard under one lock (law 6).
 fn decide(shard: &mut Shard, hash: u64, call: &Call, now: u64) -> Reply {
     let repeated = request_id::is_given(&call.id) && has_seen(shard, hash, call, now);
-    let mut reply = Reply { allowed: true, repeated, limits: smallvec::SmallVec::new() };
+    let mut reply = Reply { allowed: true, repeated, limits: SmallVec::new() };
+    let mut places: SmallVec<[Option<Place>; 2]> = SmallVec::new();
     for limit in &call.plan.limits {
-        let outcome = match shard.find(hash, &call.subject, &limit.suffix) {
+        let place = shard.place(hash, &call.subject, &limit.suffix);
+        let outcome = match place.and_then(|place| shard.at(place)) {
             _ if limit.denies_all() => algorithm::Outcome::NEVER,
             Some(slot) => slot.state.judge(limit, call.cost, now),
             None => algorithm::untouched(limit, call.cost),
         };
         reply.allowed &= outcome.allowed || !limit.enforce;
         reply.limits.push(LimitReply { outcome, charged: None });
+        places.push(place);
     }
     reply.allowed |= repeated;
     if reply.allowed && !repeated && call.action == Action::Check {
-        for (limit, reply) in call.plan.limits.iter().zip(&mut reply.limits).filter(|(_, reply)| reply.outcome.allowed)
-        {
-            let charged = charge(shard, hash, call, limit, now);
-            reply.outcome = reply.outcome.charged(call.cost, &charged);
-            reply.charged = Some(charged);
+        for ((limit, reply), place) in call.plan.limits.iter().zip(&mut reply.limits).zip(places) {
+            if reply.outcome.allowed {
+                let charged = charge(shard, hash, place, call, limit, now);
+                reply.outcome = reply.outcome.charged(call.cost, &charged);
+                reply.charged = Some(charged);
+            }
         }
     }
     reply
 }
 
-fn charge(shard: &mut Shard, hash: u64, call: &Call, limit: &BoundLimit, now: u64) -> Charged {
-    if let Some(slot) = shard.find(hash, &call.subject, &limit.suffix) {
+/// Charges the state at a place, or a new one where there was none or the bound has forced it out since.
+fn charge(shard: &mut Shard, hash: u64, place: Option<Place>, call: &Call, limit: &BoundLimit, now: u64) -> Charged {
+    if let Some(slot) = place.and_then(|place| shard.at(place)) {
         let charged = slot.state.charge(limit, call.cost, now, &call.id);
         slot.whole_at = now + charged.reset_after;
         return charged;

@@ -22,6 +22,13 @@ pub(super) struct Slot {
     generation: u32,
 }
 
+/// A slot and its tenant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    index: u32,
+    generation: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Places in `slots`.
@@ -58,9 +65,19 @@ impl Shard {
     }
 
     pub(super) fn find(&mut self, hash: u64, subject: &Subject, suffix: &Suffix) -> Option<&mut Slot> {
-        let slots = &self.slots;
-        let place = *self.table.find(mixed(hash, suffix), |place| is(slots, *place, subject, suffix))?;
-        self.slots[place as usize].as_mut()
+        self.place(hash, subject, suffix).and_then(|place| self.at(place))
+    }
+
+    /// Where a state is kept.
+    pub(super) fn place(&self, hash: u64, subject: &Subject, suffix: &Suffix) -> Option<Place> {
+        let index = *self.table.find(mixed(hash, suffix), |index| is(&self.slots, *index, subject, suffix))?;
+        let generation = self.slots[index as usize].as_ref()?.generation;
+        Some(Place { index, generation })
+    }
+
+    /// The state at a place, unless it has gone since.
+    pub(super) fn at(&mut self, place: Place) -> Option<&mut Slot> {
+        self.slots[place.index as usize].as_mut().filter(|slot| slot.generation == place.generation)
     }
 
     /// Puts a state where none was, and makes room for it first.
