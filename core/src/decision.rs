@@ -76,12 +76,11 @@ pub struct Decision {
     binding: usize,
     origin: Origin,
     nonce: u64,
-    prefix: Arc<str>,
     failure: Option<Box<Error>>,
 }
 
 impl Decision {
-    pub(crate) fn from_store(call: Call, prefix: &Arc<str>, mut reply: Reply) -> Decision {
+    pub(crate) fn from_store(call: Call, mut reply: Reply) -> Decision {
         if reply.repeated {
             for limit in &mut reply.limits {
                 limit.outcome.allowed = true;
@@ -100,19 +99,18 @@ impl Decision {
             binding,
             origin: Origin::Store,
             nonce: fastrand::u64(..),
-            prefix: Arc::clone(prefix),
             failure: None,
         }
     }
 
     /// What the failure policy says. A call that enforces nothing is let through whatever it says.
-    pub(crate) fn from_policy(call: Call, prefix: &Arc<str>, failure: Error) -> Decision {
+    pub(crate) fn from_policy(call: Call, failure: Error) -> Decision {
         let allowed = call.plan.on_error == OnError::Allow || !call.plan.enforces;
         let unknown = Outcome { allowed, ..Outcome::NEVER };
         let limits = call.plan.limits.iter().map(|_| LimitReply { outcome: unknown, charged: None }).collect();
         let reply = Reply { allowed, repeated: false, limits };
         let origin = if allowed { Origin::Open } else { Origin::Closed };
-        Decision { origin, failure: Some(Box::new(failure)), ..Decision::from_store(call, prefix, reply) }
+        Decision { origin, failure: Some(Box::new(failure)), ..Decision::from_store(call, reply) }
     }
 
     /// Whether the request may pass.
@@ -198,7 +196,7 @@ impl Decision {
         });
         Receipt {
             nonce: self.nonce,
-            prefix: self.prefix.to_string(),
+            prefix: self.plan.prefix.to_string(),
             subject: self.subject.clone(),
             charges: charges.collect(),
         }

@@ -265,11 +265,11 @@ impl Inner {
         self.plans.get_or_make((rules.to_vec(), limits.map(str::to_owned)), || match (rules, limits) {
             (_, None) => {
                 let bound = rules.iter().map(|name| Ok(&self.bound(name)?.rule)).collect::<Result<Vec<_>>>()?;
-                Plan::new(bound).map(Arc::new)
+                Plan::new(bound, &self.prefix).map(Arc::new)
             }
             ([name], Some(text)) => {
                 let policy = self.bound(name)?.rule.failure_policy();
-                Plan::new([&Rule::parse(name.as_str(), text)?.on_error(policy)]).map(Arc::new)
+                Plan::new([&Rule::parse(name.as_str(), text)?.on_error(policy)], &self.prefix).map(Arc::new)
             }
             _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
         })
@@ -289,7 +289,7 @@ impl Inner {
         match &self.store {
             Store::Memory(store) => {
                 let reply = store.decide(&call);
-                Ok(Decision::from_store(call, &self.prefix, reply))
+                Ok(Decision::from_store(call, reply))
             }
             Store::Redis(_) => Err(call),
         }
@@ -298,8 +298,8 @@ impl Inner {
     /// Decides, by the store or by the rule's failure policy.
     async fn decide(&self, call: Call) -> Result<Decision> {
         match self.ask(&call).await {
-            Ok(reply) => Ok(Decision::from_store(call, &self.prefix, reply)),
-            Err(failure) => Ok(Decision::from_policy(call, &self.prefix, failure)),
+            Ok(reply) => Ok(Decision::from_store(call, reply)),
+            Err(failure) => Ok(Decision::from_policy(call, failure)),
         }
     }
 

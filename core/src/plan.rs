@@ -12,6 +12,8 @@ use crate::rule::{Algorithm, BoundLimit, MAX_UNITS, OnError, Rule};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) limits: Vec<Arc<BoundLimit>>,
+    /// What stored keys begin with.
+    pub(crate) prefix: Arc<str>,
     pub(crate) on_error: OnError,
     pub(crate) enforces: bool,
     has_log: bool,
@@ -22,7 +24,7 @@ pub(crate) struct Plan {
 const MAX_LOG_COST: u64 = 10_000;
 
 impl Plan {
-    pub(crate) fn new<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Result<Plan> {
+    pub(crate) fn new<'a>(rules: impl IntoIterator<Item = &'a Rule>, prefix: &Arc<str>) -> Result<Plan> {
         let mut limits: Vec<Arc<BoundLimit>> = Vec::new();
         let mut on_error = OnError::Allow;
         for rule in rules {
@@ -43,6 +45,7 @@ impl Plan {
         }
         let is_log = |limit: &&Arc<BoundLimit>| limit.algorithm == Algorithm::SlidingWindowLog;
         Ok(Plan {
+            prefix: Arc::clone(prefix),
             on_error,
             enforces: limits.iter().any(|limit| limit.enforce),
             has_log: limits.iter().any(|limit| is_log(&limit)),

@@ -28,7 +28,6 @@ use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 pub struct Simulation {
     plan: Arc<Plan>,
     store: MemoryStore,
-    prefix: Arc<str>,
 }
 
 impl Simulation {
@@ -37,8 +36,9 @@ impl Simulation {
     /// # Errors
     /// `invalid_request` if the rule has more limits than one call may.
     pub fn new(rule: &Rule) -> Result<Simulation> {
-        let (plan, store) = (Arc::new(Plan::new([rule])?), MemoryStore::new(DEFAULT_MAX_KEYS, Clock::System));
-        Ok(Simulation { plan, store, prefix: "simulation".into() })
+        let (plan, store) =
+            (Arc::new(Plan::new([rule], &"simulation".into())?), MemoryStore::new(DEFAULT_MAX_KEYS, Clock::System));
+        Ok(Simulation { plan, store })
     }
 
     /// Decides at a time since 1970. Times may step back, as a clock may: that never frees anything.
@@ -55,6 +55,6 @@ impl Simulation {
             deadline: Duration::ZERO,
         };
         let reply = self.store.decide_at(&call, u64::try_from(at.as_micros()).unwrap_or(u64::MAX >> 12));
-        Ok(Decision::from_store(call, &self.prefix, reply))
+        Ok(Decision::from_store(call, reply))
     }
 }

@@ -29,12 +29,12 @@ impl State {
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         let (time, before, _) = self.at(limit.quota, now);
         *self = State { last: time, deficit: before + units(cost, limit.window), rate: limit.quota };
-        let window = u128::from(limit.window);
+        let (whole, parts) = divided(before, limit.window);
         Charged {
             at: time,
             reset_after: rounded_up(quotient(self.deficit, limit.quota.into())) + time - now,
-            before: u32::try_from(before / window).unwrap_or(u32::MAX),
-            before_parts: u64::try_from(before % window).unwrap_or(u64::MAX),
+            before: u32::try_from(whole).unwrap_or(u32::MAX),
+            before_parts: parts,
         }
     }
 
@@ -62,4 +62,15 @@ impl State {
 
 fn units(units: u32, window: u64) -> u128 {
     u128::from(units) * u128::from(window)
+}
+
+/// Whole units and the window-ths left over, in 64 bits where they suffice: wider division is slow.
+fn divided(amount: u128, window: u64) -> (u64, u64) {
+    match u64::try_from(amount) {
+        Ok(amount) => (amount / window, amount % window),
+        Err(_) => {
+            let window = u128::from(window);
+            (u64::try_from(amount / window).unwrap_or(u64::MAX), u64::try_from(amount % window).unwrap_or(u64::MAX))
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl Builder {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone())),
             Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix)?)?),
         };
-        let rules = bind(self.rules)?;
+        let rules = bind(self.rules, &prefix)?;
         if self.url.is_some() {
             announce(&rules);
         }
@@ -172,10 +172,10 @@ impl Builder {
     }
 }
 
-fn bind(rules: Vec<Rule>) -> Result<HashMap<String, Bound, RandomState>> {
+fn bind(rules: Vec<Rule>, prefix: &Arc<str>) -> Result<HashMap<String, Bound, RandomState>> {
     let mut bound = HashMap::default();
     for rule in rules {
-        let plan = Arc::new(Plan::new([&rule])?);
+        let plan = Arc::new(Plan::new([&rule], prefix)?);
         let name = rule.name().to_owned();
         if bound.insert(name.clone(), Bound { rule, plan }).is_some() {
             let message = format!("two rules are named {name:?}; give each a name of its own");

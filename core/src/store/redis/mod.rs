@@ -192,7 +192,7 @@ impl RedisStore {
 
     async fn give_back(self: &Arc<Self>, call: Call, reply: Reply) {
         let rates: Vec<u32> = call.plan.limits.iter().map(|limit| limit.quota).collect();
-        let receipt = Decision::from_store(call, &self.prefix, reply).receipt();
+        let receipt = Decision::from_store(call, reply).receipt();
         self.late_refunds.fetch_add(1, Ordering::Relaxed);
         // Its outcome does not matter any more, and it is not sent again.
         let _ = self.run(Request::refund(&receipt, &rates), clock::instant() + LATE, false).await;
