@@ -120,9 +120,10 @@ fn law_08_a_ttl_lasts_as_long_as_its_meaning_and_little_longer() {
             let stamp = charged_at(&charged.receipt());
             let from = if limits.contains("precision") { stamp + window - meaning } else { stamp };
             let slack = window.min(60 * SECOND) + SECOND;
-            // The server reckons ends in milliseconds, from the time at which the command began.
+            // The server reckons ends in milliseconds, from the time at which the command began; before 7.2 that is not
+            // the script's time, and a busy machine may stop the server between the two.
             let ttl = end - from;
-            assert!((meaning..=meaning + slack + 2_000).contains(&ttl), "{limits}: {ttl} for {meaning}");
+            assert!((meaning..=meaning + slack + SECOND / 2).contains(&ttl), "{limits}: {ttl} for {meaning}");
         }
     });
 }
