@@ -10,29 +10,27 @@ if code == 2 then
     local time, base, units = nil, nil, 1
     a, b, c, e = 0, 0, 0, 1
     if first then
-      if #first < 9 then return nil, first end
-      local newest = call('LINDEX', key, '-1')
-      if #first == 9 and #newest == 9 then
+      local newest = #first >= 9 and call('LINDEX', key, '-1')
+      if newest and #first == 9 and #newest == 9 then
         time, base, c, d = struct.unpack('>I6I3I6I3', first .. newest)
       else
-        time, base, units, c, d, e = algorithm('ends', 0, first, newest)
+        if newest then time, base, units, c, d, e = algorithm('ends', 0, first, newest) end
         if not time then return nil, first end
       end
       if c > alive then
         if time <= alive then
-          -- Mostly one has died since the last charge.
+          -- Mostly one has died since the last charge, and the next begins with what that one ended with.
           a, first = 1, call('LINDEX', key, '1')
           if #first == 9 then
-            time, base = struct.unpack('>I6I3', first)
-            units = 1
+            time = struct.unpack('>I6', first)
+            base, units = base + units, 1
           end
           if time <= alive then
             a, time, base, units = algorithm('alive', 0, key, alive)
             if not time then return nil, '' end
           end
         end
-        b, reset = d + e - base, c - alive
-        if b < 0 then b = b + 16777216 end
+        b, reset = (d + e - base) % 16777216, c - alive
       else
         a = -1
       end

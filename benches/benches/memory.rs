@@ -42,11 +42,11 @@ fn cases() -> [Case; 4] {
     let (one, most) = (NonZeroU32::MIN, NonZeroU32::new(10_000_000).unwrap_or(NonZeroU32::MAX));
     // So slow that no bucket is full again before its key's next turn: a full one is forgotten, and made anew.
     let slow = Quota::per_hour(NonZeroU32::MIN.saturating_add(9_999)).allow_burst(most);
-    // A window remembers each charge for 100 ms, so a key has some tens of them at any time.
+    // A window remembers each charge for 20 ms, so a key has some ten of them at any time.
     let fast = Quota::per_second(most);
     [
         case("memory-token_bucket", "10000/h burst 10000000", slow, true),
-        case("memory-sliding_window", "10000000/100ms sliding_window", fast, true),
+        case("memory-sliding_window", "10000000/20ms sliding_window", fast, true),
         case("memory-refused-token_bucket", "1/h token_bucket", Quota::per_hour(one), false),
         case("memory-refused-sliding_window", "1/h sliding_window", Quota::per_hour(one), false),
     ]

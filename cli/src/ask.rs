@@ -123,7 +123,7 @@ impl Opened<'_> {
     }
 
     /// What the store decides. What a failure policy decided in its place is no answer here.
-    fn decide(&self, check: Check) -> Result<Decision, Failure> {
+    fn decide(&self, check: Check<'_>) -> Result<Decision, Failure> {
         let check = match self.limits_at_call() {
             Some(limits) => check.limits(limits),
             None => check,

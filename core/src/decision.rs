@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Charged, Outcome};
+use crate::algorithm::{Charged, Micros, Outcome};
 use crate::error::Error;
 use crate::key::Subject;
 use crate::plan::{Call, Plan};
@@ -68,30 +68,36 @@ impl Reply {
 pub struct Decision {
     plan: Arc<Plan>,
     subject: Subject,
-    id: RequestId,
     cost: u32,
     allowed: bool,
     repeated: bool,
     limits: SmallVec<[LimitReply; 1]>,
-    binding: usize,
+    binding: u8,
     origin: Origin,
     nonce: u64,
-    failure: Option<Box<Error>>,
+    /// What few decisions have, apart: decisions are moved a few times on their way.
+    extra: Option<Box<Extra>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Extra {
+    id: RequestId,
+    failure: Option<Error>,
 }
 
 impl Decision {
+    #[inline(always)]
     pub(crate) fn from_store(call: Call, mut reply: Reply) -> Decision {
         if reply.repeated {
             for limit in &mut reply.limits {
                 limit.outcome.allowed = true;
-                limit.outcome.retry_after = None;
+                limit.outcome.retry_after = Micros::NONE;
             }
         }
         let (binding, allowed) = (binding(&call.plan, &reply), reply.allowed || !call.plan.enforces);
         Decision {
             plan: call.plan,
             subject: call.subject,
-            id: call.id,
             cost: call.cost,
             allowed,
             repeated: reply.repeated,
@@ -99,7 +105,7 @@ impl Decision {
             binding,
             origin: Origin::Store,
             nonce: fastrand::u64(..),
-            failure: None,
+            extra: (!call.id.is_empty()).then(|| Box::new(Extra { id: call.id, failure: None })),
         }
     }
 
@@ -110,7 +116,8 @@ impl Decision {
         let limits = call.plan.limits.iter().map(|_| LimitReply { outcome: unknown, charged: None }).collect();
         let reply = Reply { allowed, repeated: false, limits };
         let origin = if allowed { Origin::Open } else { Origin::Closed };
-        Decision { origin, failure: Some(Box::new(failure)), ..Decision::from_store(call, reply) }
+        let extra = Extra { failure: Some(failure), ..Extra::default() };
+        Decision { origin, extra: Some(Box::new(extra)), ..Decision::from_store(call, reply) }
     }
 
     /// Whether the request may pass.
@@ -122,7 +129,7 @@ impl Decision {
     /// The units per window of the binding limit.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.plan.limits[self.binding].quota
+        self.plan.limits[usize::from(self.binding)].quota
     }
 
     /// The largest cost admissible now, after this charge.
@@ -138,19 +145,19 @@ impl Decision {
             return None;
         }
         let waits = self.counted().filter(|(_, limit)| !limit.outcome.allowed);
-        longest(waits.map(|(_, limit)| limit.outcome.retry_after))
+        longest(waits.map(|(_, limit)| limit.outcome.retry_after.get()))
     }
 
     /// The time until every quota is whole; 0 when untouched, none for a limit of 0.
     #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
-        longest(self.counted().map(|(_, limit)| limit.outcome.reset_after))
+        longest(self.counted().map(|(_, limit)| limit.outcome.reset_after.get()))
     }
 
     /// The limit that binds: the refusing one with the longest wait, or when allowed the one with the least remaining.
     #[must_use]
     pub fn binding(&self) -> LimitDecision<'_> {
-        self.at(self.binding)
+        self.at(self.binding.into())
     }
 
     /// Every limit with its own figures, in the order written.
@@ -173,12 +180,13 @@ impl Decision {
     /// Why the failure policy decided, if it did.
     #[must_use]
     pub fn failure(&self) -> Option<&Error> {
-        self.failure.as_deref()
+        self.extra.as_ref().and_then(|extra| extra.failure.as_ref())
     }
 
     /// What was charged, for [`Limiter::refund`](crate::Limiter::refund). Empty if nothing was.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
+        let extra = self.extra.as_ref();
         let charges = self.plan.limits.iter().zip(&self.limits).filter_map(|(limit, reply)| {
             let charged = reply.charged?;
             let is_log = limit.algorithm == Algorithm::SlidingWindowLog;
@@ -189,9 +197,9 @@ impl Decision {
                 at: charged.at,
                 units: self.cost,
                 rate: limit.quota,
-                before: charged.before,
-                before_parts: charged.before_parts,
-                id: if is_log { self.id.clone() } else { RequestId::new() },
+                before: charged.before + u32::try_from(charged.before_parts / limit.window).unwrap_or(u32::MAX),
+                before_parts: charged.before_parts % limit.window,
+                id: extra.filter(|_| is_log).map_or_else(RequestId::default, |extra| extra.id.clone()),
             })
         });
         Receipt {
@@ -283,13 +291,13 @@ impl<'a> LimitDecision<'a> {
     /// The time until this cost passes; none when it does, and none when it never can.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.outcome.retry_after.map(Duration::from_micros)
+        self.outcome.retry_after.get().map(Duration::from_micros)
     }
 
     /// The time until the quota is whole; none if it never is.
     #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
-        self.outcome.reset_after.map(Duration::from_micros)
+        self.outcome.reset_after.get().map(Duration::from_micros)
     }
 }
 
@@ -313,19 +321,21 @@ fn counted<'a>(
     all.filter(move |(_, limit, _)| counts(limit))
 }
 
-fn binding(plan: &Plan, reply: &Reply) -> usize {
+fn binding(plan: &Plan, reply: &Reply) -> u8 {
     if plan.limits.len() == 1 {
         return 0;
     }
     let refuses = plan.enforces && !reply.allowed;
     let ranked = counted(plan, &reply.limits).filter(|(_, _, limit)| !refuses || !limit.outcome.allowed);
-    let rank = |limit: &LimitReply| match (refuses, limit.outcome.retry_after) {
+    let rank = |limit: &LimitReply| match (refuses, limit.outcome.retry_after.get()) {
         // The longest wait binds, and none is the longest; min_by_key takes the first of equals.
         (true, None) => 0,
         (true, Some(wait)) => u64::MAX - wait,
         (false, _) => limit.outcome.remaining.into(),
     };
-    ranked.min_by_key(|(_, _, limit)| rank(limit)).map_or(0, |(index, _, _)| index)
+    let index = ranked.min_by_key(|(_, _, limit)| rank(limit)).map_or(0, |(index, _, _)| index);
+    // A call has at most 64 limits.
+    u8::try_from(index).unwrap_or(0)
 }
 
 /// The longest of some times, none if one of them is none.

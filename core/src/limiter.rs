@@ -8,8 +8,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahash::RandomState;
-
 pub use self::builder::Builder;
 use self::call::Target;
 pub use self::call::{Acquire, Check, Count, Counted, Pending};
@@ -51,7 +49,7 @@ struct Inner {
     prefix: Arc<str>,
     secret: Option<crate::document::Secret>,
     deadline: Duration,
-    rules: HashMap<String, Bound, RandomState>,
+    rules: hashbrown::HashMap<String, Bound>,
     /// Plans of several rules, and of limits given at a call: each made once.
     plans: crate::cache::Cache<(Vec<String>, Option<String>), Arc<Plan>>,
     /// The configured rate of each stored key's end, for refunds.
@@ -78,29 +76,30 @@ impl Limiter {
     }
 
     /// Decides now, and charges if admitted.
-    pub fn check(&self, rule: &str, key: impl Into<Key>) -> Check {
+    #[inline]
+    pub fn check(&self, rule: &str, key: impl Into<Key>) -> Check<'_> {
         Check::new(self, Action::Check, self.target(rule), key.into())
     }
 
     /// Decides several rules on one key, all or nothing.
-    pub fn check_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check {
+    pub fn check_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check<'_> {
         let rules = rules.into_iter().map(str::to_owned).collect();
-        Check::new(self, Action::Check, Target::Several(rules), key.into())
+        Check::new(self, Action::Check, Target::Named(rules), key.into())
     }
 
     /// Tells how things stand: allowed and `retry_after` as check would say, the rest uncharged. Writes nothing.
-    pub fn peek(&self, rule: &str, key: impl Into<Key>) -> Check {
+    pub fn peek(&self, rule: &str, key: impl Into<Key>) -> Check<'_> {
         Check::new(self, Action::Peek, self.target(rule), key.into())
     }
 
     /// Tells how things stand for several rules on one key, as [`check_all`](Limiter::check_all) would decide.
-    pub fn peek_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check {
+    pub fn peek_all<'a>(&self, rules: impl IntoIterator<Item = &'a str>, key: impl Into<Key>) -> Check<'_> {
         let rules = rules.into_iter().map(str::to_owned).collect();
-        Check::new(self, Action::Peek, Target::Several(rules), key.into())
+        Check::new(self, Action::Peek, Target::Named(rules), key.into())
     }
 
     /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line.
-    pub fn acquire(&self, rule: &str, key: impl Into<Key>) -> Acquire {
+    pub fn acquire(&self, rule: &str, key: impl Into<Key>) -> Acquire<'_> {
         Acquire::new(self.check(rule, key))
     }
 
@@ -194,11 +193,9 @@ impl Limiter {
         }
     }
 
-    fn target(&self, rule: &str) -> Target {
-        match self.inner.bound(rule) {
-            Ok(bound) => Target::One(Arc::clone(&bound.plan)),
-            Err(error) => Target::Unknown(error),
-        }
+    #[inline]
+    fn target(&self, rule: &str) -> Target<'_> {
+        self.inner.rules.get(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
     }
 
     fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
@@ -253,6 +250,7 @@ impl LogEntry {
 }
 
 impl Inner {
+    #[inline]
     fn subject(&self, key: Key) -> Result<Subject> {
         key.into_subject(self.secret.as_ref().map(|secret| secret.bytes()))
     }
@@ -285,6 +283,7 @@ impl Inner {
     }
 
     /// Decides without waiting, where state lives in this process; else gives the call back.
+    #[inline]
     fn decide_here(&self, call: Call) -> Result<Decision, Call> {
         match &self.store {
             Store::Memory(store) => {

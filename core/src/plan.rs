@@ -55,6 +55,7 @@ impl Plan {
     }
 
     /// The cost, if it can be meant.
+    #[inline]
     pub(crate) fn judged_cost(&self, cost: u64) -> Result<u32> {
         let most = if self.has_log { MAX_LOG_COST } else { MAX_UNITS };
         match u32::try_from(cost) {
@@ -65,6 +66,7 @@ impl Plan {
     }
 
     /// The id that a log would keep: the application's, else one of ours, else none is needed.
+    #[inline]
     pub(crate) fn judged_id(&self, given: Option<&[u8]>) -> Result<RequestId> {
         match given {
             Some(id) if self.has_enforced_log => request_id::given(id),
@@ -74,7 +76,7 @@ impl Plan {
                  add one to the rule, or leave the id out",
             )),
             None if self.has_log => request_id::ours(),
-            None => Ok(RequestId::new()),
+            None => Ok(RequestId::default()),
         }
     }
 

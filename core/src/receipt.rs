@@ -112,7 +112,7 @@ fn parse_charge(reader: &mut Reader<'_>) -> Option<Charge> {
     let suffix = Suffix::stored(std::str::from_utf8(reader.text()?).ok()?);
     let (window, at, before_parts) = (reader.number()?, reader.number()?, reader.number()?);
     let (units, rate, before) = (reader.units()?, reader.units()?, reader.units()?);
-    let id = RequestId::from_slice(reader.text()?);
+    let id = RequestId::from(reader.text()?);
     let sane = window > 0 && window < 1 << 45 && at < 1 << 52 && before_parts < window && is_suffix(suffix.text());
     sane.then_some(Charge { algorithm, suffix, window, at, units, rate, before, before_parts, id })
 }

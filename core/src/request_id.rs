@@ -1,11 +1,9 @@
 //! Request ids, of the application and ours. A mark in front keeps them apart, whatever bytes an id holds.
 
-use smallvec::SmallVec;
-
 use crate::error::{Error, ErrorKind, Result};
 
-/// A marked id.
-pub(crate) type RequestId = SmallVec<[u8; 24]>;
+/// A marked id, or nothing: only logs need one.
+pub(crate) type RequestId = Box<[u8]>;
 
 const GIVEN: u8 = b'=';
 const OURS: u8 = b'~';
@@ -20,10 +18,7 @@ pub(crate) fn given(id: &[u8]) -> Result<RequestId> {
             format!("a request id has 1 to {MAX_ID} bytes, and this one has {}", id.len()),
         ));
     }
-    let mut marked = RequestId::new();
-    marked.push(GIVEN);
-    marked.extend_from_slice(id);
-    Ok(marked)
+    Ok([&[GIVEN], id].concat().into())
 }
 
 /// A new id of ours. The system's randomness and no generator of our own: a forked child must not repeat its parent's.
@@ -31,7 +26,7 @@ pub(crate) fn ours() -> Result<RequestId> {
     let mut bytes = [OURS; 13];
     getrandom::fill(&mut bytes[1..])
         .map_err(|error| Error::new(ErrorKind::StoreUnavailable, format!("the system has no randomness: {error}")))?;
-    Ok(RequestId::from_slice(&bytes))
+    Ok(RequestId::from(bytes))
 }
 
 pub(crate) fn is_given(id: &[u8]) -> bool {

@@ -37,7 +37,7 @@ impl Simulation {
     /// `invalid_request` if the rule has more limits than one call may.
     pub fn new(rule: &Rule) -> Result<Simulation> {
         let (plan, store) =
-            (Arc::new(Plan::new([rule], &"simulation".into())?), MemoryStore::new(DEFAULT_MAX_KEYS, Clock::System));
+            (Arc::new(Plan::new([rule], &"simulation".into())?), MemoryStore::new(DEFAULT_MAX_KEYS, Clock::default()));
         Ok(Simulation { plan, store })
     }
 

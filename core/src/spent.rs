@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use ahash::RandomState;
+use hashbrown::DefaultHashBuilder;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::receipt::Receipt;
@@ -17,7 +17,7 @@ pub(crate) static SPENT: LazyLock<Spent> = LazyLock::new(Spent::default);
 
 #[derive(Debug, Default)]
 pub(crate) struct Spent {
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     seen: Mutex<Seen>,
 }
 

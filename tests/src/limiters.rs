@@ -262,7 +262,7 @@ pub trait Sure {
     fn sure(self) -> Decision;
 }
 
-impl Sure for Check {
+impl Sure for Check<'_> {
     #[track_caller]
     fn sure(self) -> Decision {
         let decision = self.wait().expect("the call can be meant");

@@ -1,6 +1,6 @@
 //! One counter per window; windows are multiples of W of the clock. Up to 2L units pass across a boundary.
 
-use super::{Charged, Outcome};
+use super::{Charged, Verdict};
 use crate::receipt::Charge;
 use crate::rule::BoundLimit;
 
@@ -11,17 +11,22 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Outcome {
+    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Verdict {
         let (_, start, used) = self.at(limit.window, now);
         let left = start + limit.window - now;
         let room = i64::from(limit.quota) - i64::from(used);
-        Outcome::new(cost, room, (cost <= limit.quota).then_some(left), if used > 0 { left } else { 0 })
+        Verdict::new(cost, room, (cost <= limit.quota).then_some(left))
+    }
+
+    pub(super) fn reset_after(&self, limit: &BoundLimit, now: u64) -> u64 {
+        let (_, start, used) = self.at(limit.window, now);
+        if used > 0 { start + limit.window - now } else { 0 }
     }
 
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
-        let (time, start, used) = self.at(limit.window, now);
+        let (time, _, used) = self.at(limit.window, now);
         *self = State { last: time, used: used + cost };
-        Charged { at: time, reset_after: start + limit.window - now, ..Charged::default() }
+        Charged { at: time, ..Charged::default() }
     }
 
     pub(super) fn refund(&mut self, charge: &Charge, _rate: u32, now: u64) -> u32 {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Charged, Outcome};
+use super::{Charged, Verdict};
 use crate::receipt::Charge;
 use crate::rule::BoundLimit;
 
@@ -29,24 +29,30 @@ impl Entry {
 }
 
 impl State {
-    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Outcome {
+    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Verdict {
         let dead = self.dead(limit.window, now);
         let (Some(first), Some(last)) = (self.entries.get(dead), self.entries.back()) else {
-            return super::untouched(limit, cost);
+            return Verdict::untouched(limit, cost);
         };
         let live = last.end().wrapping_sub(first.before);
         let room = i64::from(limit.quota) - i64::from(live);
         let need = i64::from(cost) - room;
         let retry_after = (need > 0 && cost <= limit.quota)
             .then(|| self.freeing(dead, u32::try_from(need).unwrap_or(u32::MAX)) + limit.window - now);
-        Outcome::new(cost, room, retry_after, last.time + limit.window - now)
+        Verdict::new(cost, room, retry_after)
+    }
+
+    pub(super) fn reset_after(&self, limit: &BoundLimit, now: u64) -> u64 {
+        self.entries.back().map_or(0, |last| (last.time + limit.window).saturating_sub(now))
     }
 
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         let dead = self.dead(limit.window, now);
         let stamp = if limit.precision > 0 { now.next_multiple_of(limit.precision) } else { now };
         let stamp = self.entries.back().map_or(stamp, |last| stamp.max(last.time));
-        self.entries.drain(..dead);
+        if dead > 0 {
+            self.entries.drain(..dead);
+        }
         match self.entries.back_mut() {
             Some(last) if last.time == stamp => last.units += cost,
             last => {
@@ -54,7 +60,7 @@ impl State {
                 self.entries.push_back(Entry { time: stamp, before, units: cost });
             }
         }
-        Charged { at: stamp, reset_after: stamp + limit.window - now, ..Charged::default() }
+        Charged { at: stamp, ..Charged::default() }
     }
 
     /// The units leave the moment of their charge, if it is still live.
@@ -76,13 +82,22 @@ impl State {
         units
     }
 
-    /// How many entries are dead: few, as each charge drops them, so the search begins at the front.
+    /// How many entries are dead: few, as each charge drops them, so the search begins at the front and doubles its
+    /// steps.
     fn dead(&self, window: u64, now: u64) -> usize {
-        let is_dead = |entry: &Entry| entry.time + window <= now;
-        match self.entries.front() {
-            Some(first) if is_dead(first) => self.entries.partition_point(is_dead),
-            _ => 0,
+        let is_dead = |index: usize| self.entries.get(index).is_some_and(|entry| entry.time + window <= now);
+        let (mut dead, mut step) = (0, 1);
+        while is_dead(dead + step - 1) {
+            dead += step;
+            step *= 2;
         }
+        while step > 1 {
+            step /= 2;
+            if is_dead(dead + step - 1) {
+                dead += step;
+            }
+        }
+        dead
     }
 
     /// The time of the entry with whose death `need` units are free: the last that begins below them.

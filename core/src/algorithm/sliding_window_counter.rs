@@ -1,7 +1,7 @@
 //! Two counters, the one of the window before weighted by the fraction of it that is still inside (Cloudflare, 2017).
 //! Small and approximate: up to 2L-1 units in a window of W, and it may refuse early.
 
-use super::{Charged, Outcome, rounded_up, scaled};
+use super::{Charged, Verdict, rounded_up, scaled};
 use crate::receipt::Charge;
 use crate::rule::BoundLimit;
 
@@ -13,7 +13,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Outcome {
+    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Verdict {
         let (window, quota) = (limit.window, limit.quota);
         let State { last: time, current, previous } = self.at(window, now);
         let (offset, lag) = (time % window, time - now);
@@ -28,16 +28,19 @@ impl State {
             };
             windows * window - scaled(spare.into(), window, shrinking.into()).0 - offset + lag
         });
+        Verdict::new(cost, room, retry_after)
+    }
+
+    pub(super) fn reset_after(&self, limit: &BoundLimit, now: u64) -> u64 {
+        let State { last: time, current, previous } = self.at(limit.window, now);
         let windows = if current > 0 { 2 } else { u64::from(previous > 0) };
-        let reset_after = if windows > 0 { windows * window - offset + lag } else { 0 };
-        Outcome::new(cost, room, retry_after, reset_after)
+        if windows > 0 { windows * limit.window - time % limit.window + time - now } else { 0 }
     }
 
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         *self = self.at(limit.window, now);
         self.current += cost;
-        let reset_after = 2 * limit.window - self.last % limit.window + self.last - now;
-        Charged { at: self.last, reset_after, ..Charged::default() }
+        Charged { at: self.last, ..Charged::default() }
     }
 
     /// Out of the window of the charge, while that still weighs: until the end of the next.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Charged, Outcome};
+use super::{Charged, Verdict};
 use crate::receipt::Charge;
 use crate::request_id;
 use crate::rule::BoundLimit;
@@ -27,10 +27,10 @@ struct Request {
 }
 
 impl State {
-    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Outcome {
+    pub(super) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Verdict {
         let dead = self.dead(limit.window, now);
         let (Some(first), Some(last)) = (self.requests.get(dead), self.requests.back()) else {
-            return super::untouched(limit, cost);
+            return Verdict::untouched(limit, cost);
         };
         let live = last.before.wrapping_add(last.units).wrapping_sub(first.before);
         let room = i64::from(limit.quota) - i64::from(live);
@@ -42,7 +42,11 @@ impl State {
             });
             freeing.map_or(0, |request| request.time + limit.window - now)
         });
-        Outcome::new(cost, room, retry_after, last.time + limit.window - now)
+        Verdict::new(cost, room, retry_after)
+    }
+
+    pub(super) fn reset_after(&self, limit: &BoundLimit, now: u64) -> u64 {
+        self.requests.back().map_or(0, |last| (last.time + limit.window).saturating_sub(now))
     }
 
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64, id: &[u8]) -> Charged {
@@ -56,7 +60,7 @@ impl State {
             self.given.insert(id.into(), time);
         }
         self.requests.push_back(Request { time, id: id.into(), units: cost, before });
-        Charged { at: time, reset_after: time + limit.window - now, ..Charged::default() }
+        Charged { at: time, ..Charged::default() }
     }
 
     pub(super) fn refund(&mut self, charge: &Charge, _rate: u32, now: u64) -> u32 {

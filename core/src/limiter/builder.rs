@@ -1,11 +1,10 @@
 //! How a limiter is made.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahash::RandomState;
+use hashbrown::HashMap;
 
 use super::line::Lines;
 use super::{Bound, Inner, Limiter, Store};
@@ -29,7 +28,8 @@ pub struct Builder {
     max_keys: usize,
     secret: Option<Secret>,
     access: Access,
-    clock: Clock,
+    /// The system's, unless a test has given one.
+    clock: Option<Clock>,
     error: Option<Error>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Builder {
             max_keys: DEFAULT_MAX_KEYS,
             secret: None,
             access: Access::default(),
-            clock: Clock::default(),
+            clock: None,
             error: None,
         }
     }
@@ -125,7 +125,7 @@ impl Builder {
     /// A clock that the caller sets, in microseconds since 1970: for tests.
     #[cfg(feature = "testing")]
     pub fn clock(mut self, clock: &Arc<std::sync::atomic::AtomicU64>) -> Builder {
-        self.clock = Clock::Given(Arc::clone(clock));
+        self.clock = Some(Clock::Given(Arc::clone(clock)));
         self
     }
 
@@ -146,7 +146,7 @@ impl Builder {
         }
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
-            None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone())),
+            None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
             Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix)?)?),
         };
         let rules = bind(self.rules, &prefix)?;
@@ -160,7 +160,7 @@ impl Builder {
         let limiter =
             Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines }) };
         #[cfg(feature = "testing")]
-        if let Clock::Given(clock) = &self.clock {
+        if let Some(Clock::Given(clock)) = &self.clock {
             limiter.set_clock(clock);
         }
         Ok(limiter)
@@ -172,7 +172,7 @@ impl Builder {
     }
 }
 
-fn bind(rules: Vec<Rule>, prefix: &Arc<str>) -> Result<HashMap<String, Bound, RandomState>> {
+fn bind(rules: Vec<Rule>, prefix: &Arc<str>) -> Result<HashMap<String, Bound>> {
     let mut bound = HashMap::default();
     for rule in rules {
         let plan = Arc::new(Plan::new([&rule], prefix)?);
@@ -192,7 +192,7 @@ fn bind(rules: Vec<Rule>, prefix: &Arc<str>) -> Result<HashMap<String, Bound, Ra
 }
 
 /// Says once which rules let everything pass while the store fails: nobody should find out on the day.
-fn announce(rules: &HashMap<String, Bound, RandomState>) {
+fn announce(rules: &HashMap<String, Bound>) {
     let open = rules.values().filter(|bound| bound.plan.on_error == OnError::Allow && bound.plan.enforces);
     let mut names: Vec<&str> = open.map(|bound| bound.rule.name()).collect();
     names.sort_unstable();

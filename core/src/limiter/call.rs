@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Inner, Limiter};
+use super::{Bound, Inner, Limiter, line};
 use crate::algorithm::{Step, Tally};
 use crate::blocking;
 use crate::clock;
@@ -13,6 +13,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::plan::{Action, Call, Plan};
+use crate::request_id::RequestId;
 use crate::rule::MAX_UNITS;
 
 type Running<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
@@ -51,20 +52,19 @@ impl<T> Future for Pending<T> {
 
 /// The rules that a call names.
 #[derive(Debug, Clone)]
-pub(super) enum Target {
+pub(super) enum Target<'a> {
     /// One that the limiter has: what nearly every call names.
-    One(Arc<Plan>),
-    Several(Vec<String>),
-    Unknown(Error),
+    One(&'a Bound),
+    Named(Vec<String>),
 }
 
-impl Target {
+impl Target<'_> {
+    #[inline]
     fn plan(self, inner: &Inner, limits: Option<&str>) -> Result<Arc<Plan>> {
         match (self, limits) {
-            (Target::One(plan), None) => Ok(plan),
-            (Target::One(plan), Some(_)) => inner.plan(&[plan.limits[0].rule.clone()], limits),
-            (Target::Several(rules), limits) => inner.plan(&rules, limits),
-            (Target::Unknown(error), _) => Err(error),
+            (Target::One(bound), None) => Ok(Arc::clone(&bound.plan)),
+            (Target::One(bound), Some(_)) => inner.plan(&[bound.rule.name().to_owned()], limits),
+            (Target::Named(rules), limits) => inner.plan(&rules, limits),
         }
     }
 }
@@ -72,45 +72,52 @@ impl Target {
 /// A check or peek in the making.
 #[must_use = "nothing is decided until it is awaited or waited for"]
 #[derive(Debug, Clone)]
-pub struct Check {
-    limiter: Limiter,
-    action: Action,
-    target: Target,
+pub struct Check<'a> {
+    limiter: &'a Limiter,
+    target: Target<'a>,
     key: Key,
     cost: u64,
+    action: Action,
+    /// What few calls have, apart: a check is moved a few times on its way.
+    extra: Option<Box<Extra>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Extra {
     limits: Option<String>,
     id: Option<Vec<u8>>,
     deadline: Option<Duration>,
 }
 
-impl Check {
-    pub(super) fn new(limiter: &Limiter, action: Action, target: Target, key: Key) -> Check {
-        Check { limiter: limiter.clone(), action, target, key, cost: 1, limits: None, id: None, deadline: None }
+impl<'a> Check<'a> {
+    #[inline]
+    pub(super) fn new(limiter: &'a Limiter, action: Action, target: Target<'a>, key: Key) -> Check<'a> {
+        Check { limiter, target, key, cost: 1, action, extra: None }
     }
 
     /// The units that the request takes: 1 unless said, at most 10,000,000 (10,000 with a sliding_window_log).
-    pub fn cost(mut self, cost: u64) -> Check {
+    pub fn cost(mut self, cost: u64) -> Check<'a> {
         self.cost = cost;
         self
     }
 
     /// Limits instead of the rule's own, such as a customer's: `"1000/m"`. They share state with the rule's limits of
     /// the same algorithm and window.
-    pub fn limits(mut self, limits: impl Into<String>) -> Check {
-        self.limits = Some(limits.into());
+    pub fn limits(mut self, limits: impl Into<String>) -> Check<'a> {
+        self.extra().limits = Some(limits.into());
         self
     }
 
     /// The request's id, 1 to 200 bytes: while it is live in a sliding_window_log of the call, the same request is
     /// allowed again and charged nothing. It must come from the application, never from a header.
-    pub fn request_id(mut self, id: impl AsRef<[u8]>) -> Check {
-        self.id = Some(id.as_ref().to_vec());
+    pub fn request_id(mut self, id: impl AsRef<[u8]>) -> Check<'a> {
+        self.extra().id = Some(id.as_ref().to_vec());
         self
     }
 
     /// How long the store may take; then the rule's `on_error` decides.
-    pub fn deadline(mut self, deadline: Duration) -> Check {
-        self.deadline = Some(deadline);
+    pub fn deadline(mut self, deadline: Duration) -> Check<'a> {
+        self.extra().deadline = Some(deadline);
         self
     }
 
@@ -119,86 +126,82 @@ impl Check {
     /// # Errors
     /// `invalid_request`, `invalid_rule` or `unknown_rule`, before anything is sent. A store that fails is no error
     /// here: the rule's `on_error` decides.
+    #[inline]
     pub fn wait(self) -> Result<Decision> {
-        let (limiter, call) = self.judged()?;
-        match limiter.inner.decide_here(call) {
+        let inner = &self.limiter.inner;
+        match inner.decide_here(self.judged()?) {
             Ok(decision) => Ok(decision),
-            Err(call) => blocking::wait(limiter.inner.decide(call)),
+            Err(call) => blocking::wait(inner.decide(call)),
         }
     }
 
-    /// The limiter's own parts of the call, judged; nothing has been sent.
-    pub(super) fn judged(self) -> Result<(Limiter, Call)> {
+    /// The call, judged; nothing has been sent.
+    #[inline]
+    pub(super) fn judged(self) -> Result<Call> {
         let inner = &self.limiter.inner;
-        let plan = self.target.plan(inner, self.limits.as_deref())?;
+        let extra = self.extra.map(|extra| *extra).unwrap_or_default();
+        let plan = self.target.plan(inner, extra.limits.as_deref())?;
         let subject = inner.subject(self.key)?;
         let cost = plan.judged_cost(self.cost)?;
         let id = match self.action {
-            Action::Peek if self.id.is_none() => crate::request_id::RequestId::new(),
-            _ => plan.judged_id(self.id.as_deref())?,
+            Action::Peek if extra.id.is_none() => RequestId::default(),
+            _ => plan.judged_id(extra.id.as_deref())?,
         };
-        let deadline = self.deadline.unwrap_or(inner.deadline);
-        let call = Call { plan, subject, action: self.action, cost, id, deadline };
-        Ok((self.limiter, call))
+        let deadline = extra.deadline.unwrap_or(inner.deadline);
+        Ok(Call { plan, subject, action: self.action, cost, id, deadline })
     }
 
-    /// How things stand, for somebody who waited in vain.
-    pub(super) async fn peeked(mut self) -> Result<Decision> {
-        self.action = Action::Peek;
-        self.decide().await
-    }
-
-    pub(super) async fn decide(self) -> Result<Decision> {
-        let (limiter, call) = self.judged()?;
-        limiter.inner.decide(call).await
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
     }
 }
 
-impl IntoFuture for Check {
+impl IntoFuture for Check<'_> {
     type Output = Result<Decision>;
     type IntoFuture = Pending<Decision>;
 
     fn into_future(self) -> Pending<Decision> {
-        Pending::new(self.decide())
+        let (limiter, call) = (self.limiter.clone(), self.judged());
+        Pending::new(async move { limiter.inner.decide(call?).await })
     }
 }
 
 /// An acquire in the making.
 #[must_use = "nothing is acquired until it is awaited or waited for"]
 #[derive(Debug, Clone)]
-pub struct Acquire {
-    check: Check,
+pub struct Acquire<'a> {
+    check: Check<'a>,
     timeout: Duration,
 }
 
 /// How long an acquire waits unless told.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Acquire {
-    pub(super) fn new(check: Check) -> Acquire {
+impl<'a> Acquire<'a> {
+    pub(super) fn new(check: Check<'a>) -> Acquire<'a> {
         Acquire { check, timeout: DEFAULT_TIMEOUT }
     }
 
     /// How long to wait at the most: 10 seconds unless said. A wait known to be longer is refused at once.
-    pub fn timeout(mut self, timeout: Duration) -> Acquire {
+    pub fn timeout(mut self, timeout: Duration) -> Acquire<'a> {
         self.timeout = timeout;
         self
     }
 
     /// As [`Check::cost`].
-    pub fn cost(mut self, cost: u64) -> Acquire {
+    pub fn cost(mut self, cost: u64) -> Acquire<'a> {
         self.check = self.check.cost(cost);
         self
     }
 
     /// As [`Check::limits`].
-    pub fn limits(mut self, limits: impl Into<String>) -> Acquire {
+    pub fn limits(mut self, limits: impl Into<String>) -> Acquire<'a> {
         self.check = self.check.limits(limits);
         self
     }
 
     /// As [`Check::deadline`], for each time that the store is asked.
-    pub fn deadline(mut self, deadline: Duration) -> Acquire {
+    pub fn deadline(mut self, deadline: Duration) -> Acquire<'a> {
         self.check = self.check.deadline(deadline);
         self
     }
@@ -208,21 +211,20 @@ impl Acquire {
     /// # Errors
     /// As [`Check::wait`]. A timeout is a refusal, not an error.
     pub fn wait(self) -> Result<Decision> {
-        blocking::wait(self.run())
-    }
-
-    async fn run(self) -> Result<Decision> {
-        let until = clock::after(self.timeout);
-        self.check.limiter.inner.lines.acquire(&self.check, until).await
+        let (inner, until) = (&self.check.limiter.inner, clock::after(self.timeout));
+        let call = self.check.judged()?;
+        blocking::wait(line::acquire(inner, call, until))
     }
 }
 
-impl IntoFuture for Acquire {
+impl IntoFuture for Acquire<'_> {
     type Output = Result<Decision>;
     type IntoFuture = Pending<Decision>;
 
     fn into_future(self) -> Pending<Decision> {
-        Pending::new(self.run())
+        let (limiter, timeout) = (self.check.limiter.clone(), self.timeout);
+        let call = self.check.judged();
+        Pending::new(async move { line::acquire(&limiter.inner, call?, clock::after(timeout)).await })
     }
 }
 

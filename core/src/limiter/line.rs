@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use tokio::sync::{Mutex as Queue, watch};
 
-use super::call::Check;
+use super::Inner;
 use crate::clock;
 use crate::decision::Decision;
 use crate::error::Result;
 use crate::io;
-use crate::plan::Call;
+use crate::plan::{Action, Call};
 
 /// The lines of one limiter. A line lives as long as somebody stands in it.
 #[derive(Debug, Default)]
@@ -27,32 +27,50 @@ struct Line {
     until: watch::Sender<Option<Instant>>,
 }
 
-impl Lines {
-    /// Waits to be admitted until a point in time, and then tells how things stand.
-    pub(super) async fn acquire(&self, check: &Check, until: Instant) -> Result<Decision> {
-        let (_, call) = check.clone().judged()?;
-        if can_never_fit(&call) {
-            return check.clone().decide().await;
-        }
-        let line = self.line(&call);
-        let mut known = line.until.subscribe();
-        let head = loop {
-            if known.borrow_and_update().is_some_and(|wait| wait > until) {
-                return check.clone().peeked().await;
-            }
-            tokio::select! {
-                biased;
-                head = line.head.lock() => break head,
-                () = io::sleep_until(until) => return check.clone().peeked().await,
-                _ = known.changed() => {}
-            }
-        };
-        let decision = stand_at_head(check, &line, until).await;
-        line.until.send_replace(None);
-        drop(head);
-        decision
+/// Waits to be admitted until a point in time, and then tells how things stand.
+pub(super) async fn acquire(inner: &Inner, call: Call, until: Instant) -> Result<Decision> {
+    if can_never_fit(&call) {
+        return inner.decide(call).await;
     }
+    let line = inner.lines.line(&call);
+    let mut known = line.until.subscribe();
+    let head = loop {
+        if known.borrow_and_update().is_some_and(|wait| wait > until) {
+            return in_vain(inner, call).await;
+        }
+        tokio::select! {
+            biased;
+            head = line.head.lock() => break head,
+            () = io::sleep_until(until) => return in_vain(inner, call).await,
+            _ = known.changed() => {}
+        }
+    };
+    let decision = stand_at_head(inner, &call, &line, until).await;
+    line.until.send_replace(None);
+    drop(head);
+    decision
+}
 
+/// How things stand, for somebody who waited in vain.
+async fn in_vain(inner: &Inner, call: Call) -> Result<Decision> {
+    inner.decide(Call { action: Action::Peek, ..call }).await
+}
+
+/// Asks until admitted, or until it is known that the time will not do.
+async fn stand_at_head(inner: &Inner, call: &Call, line: &Line, until: Instant) -> Result<Decision> {
+    loop {
+        let decision = inner.decide(call.clone()).await?;
+        let Some(wait) = decision.retry_after() else { return Ok(decision) };
+        let next = clock::instant() + wait;
+        if next > until {
+            return Ok(decision);
+        }
+        line.until.send_replace(Some(next));
+        io::sleep_until(next).await;
+    }
+}
+
+impl Lines {
     fn line(&self, call: &Call) -> Arc<Line> {
         let mut lines = self.lines();
         // Lines that nobody stands in any more go when there are many of them.
@@ -69,20 +87,6 @@ impl Lines {
 
     fn lines(&self) -> MutexGuard<'_, HashMap<String, Weak<Line>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Asks until admitted, or until it is known that the time will not do.
-async fn stand_at_head(check: &Check, line: &Line, until: Instant) -> Result<Decision> {
-    loop {
-        let decision = check.clone().decide().await?;
-        let Some(wait) = decision.retry_after() else { return Ok(decision) };
-        let next = clock::instant() + wait;
-        if next > until {
-            return Ok(decision);
-        }
-        line.until.send_replace(Some(next));
-        io::sleep_until(next).await;
     }
 }
 

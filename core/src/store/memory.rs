@@ -2,13 +2,14 @@
 
 mod shard;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ahash::RandomState;
+use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use self::shard::{Place, Shard, Slot};
-use crate::algorithm::{self, Charged, Count, Logged, State, Step, Tally};
+use crate::algorithm::{Count, Logged, Outcome, State, Step, Tally, Verdict};
 use crate::clock::Clock;
 use crate::decision::{LimitReply, Reply};
 use crate::key::{Subject, Suffix};
@@ -20,7 +21,7 @@ use crate::rule::BoundLimit;
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     shards: Vec<Mutex<Shard>>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     clock: Clock,
 }
 
@@ -32,28 +33,30 @@ const MOST_SHARDS: usize = 64;
 
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize, clock: Clock) -> MemoryStore {
-        let count = (max_keys / LEAST_IN_SHARD).clamp(1, MOST_SHARDS);
+        // A power of two, so that a mask chooses among them.
+        let count = 1 << (max_keys / LEAST_IN_SHARD).clamp(1, MOST_SHARDS).ilog2();
         let shards = (0..count).map(|_| Mutex::new(Shard::new((max_keys / count).max(1)))).collect();
-        MemoryStore { shards, hasher: RandomState::new(), clock }
+        MemoryStore { shards, hasher: DefaultHashBuilder::default(), clock }
     }
 
+    #[inline(always)]
     pub(crate) fn decide(&self, call: &Call) -> Reply {
         let (hash, mut shard) = self.shard(&call.subject);
         // Read under the lock, so that decisions on one key see time pass in their own order.
-        let now = self.clock.now();
-        decide(&mut shard, hash, call, now)
+        let now = self.clock.now(&mut shard.look);
+        Turn { shard: &mut shard, hash, call, now }.decide()
     }
 
     /// The same at a time of the caller's, for replaying what is past.
     pub(crate) fn decide_at(&self, call: &Call, now: u64) -> Reply {
         let (hash, mut shard) = self.shard(&call.subject);
-        decide(&mut shard, hash, call, now)
+        Turn { shard: &mut shard, hash, call, now }.decide()
     }
 
     /// Whether anything was given back. `rates` are the asked ones, charge by charge.
     pub(crate) fn refund(&self, receipt: &Receipt, rates: &[u32]) -> bool {
         let (hash, mut shard) = self.shard(&receipt.subject);
-        let now = self.clock.now();
+        let now = self.clock.now(&mut shard.look);
         let mut refunded = false;
         for (charge, rate) in receipt.charges.iter().zip(rates) {
             if let Some(slot) = shard.find(hash, &receipt.subject, &charge.suffix) {
@@ -63,7 +66,7 @@ impl MemoryStore {
         refunded
     }
 
-    pub(crate) fn reset(&self, limits: &[std::sync::Arc<BoundLimit>], subject: &Subject) {
+    pub(crate) fn reset(&self, limits: &[Arc<BoundLimit>], subject: &Subject) {
         let (hash, mut shard) = self.shard(subject);
         for limit in limits {
             shard.remove(hash, subject, &limit.suffix);
@@ -73,7 +76,7 @@ impl MemoryStore {
 
     pub(crate) fn count(&self, suffix: &Suffix, window: u64, subject: &Subject, step: Step) -> Tally {
         let (hash, mut shard) = self.shard(subject);
-        let now = self.clock.now();
+        let now = self.clock.now(&mut shard.look);
         if let Some(Slot { state: State::Count(count), .. }) = shard.find(hash, subject, suffix)
             && !count.is_over(window, now)
         {
@@ -106,10 +109,13 @@ impl MemoryStore {
         each.fold((0, 0), |(keys, forced), (more, others)| (keys + more, forced + others))
     }
 
+    #[inline(always)]
     fn shard(&self, subject: &Subject) -> (u64, MutexGuard<'_, Shard>) {
-        let hash = self.hasher.hash_one(subject.as_bytes());
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(subject.as_bytes());
+        let hash = hasher.finish();
         // The high bits choose the shard: the table inside uses the low ones.
-        let index = usize::try_from(hash >> 32).unwrap_or(0) % self.shards.len();
+        let index = usize::try_from(hash >> 32).unwrap_or(0) & (self.shards.len() - 1);
         (hash, lock(&self.shards[index]))
     }
 }
@@ -119,53 +125,86 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Judges every limit before it charges any, in one shard under one lock (law 6).
-fn decide(shard: &mut Shard, hash: u64, call: &Call, now: u64) -> Reply {
-    let repeated = request_id::is_given(&call.id) && has_seen(shard, hash, call, now);
-    let mut reply = Reply { allowed: true, repeated, limits: SmallVec::new() };
-    let mut places: SmallVec<[Option<Place>; 2]> = SmallVec::new();
-    for limit in &call.plan.limits {
-        let place = shard.place(hash, &call.subject, &limit.suffix);
-        let outcome = match place.and_then(|place| shard.at(place)) {
-            _ if limit.denies_all() => algorithm::Outcome::NEVER,
-            Some(slot) => slot.state.judge(limit, call.cost, now),
-            None => algorithm::untouched(limit, call.cost),
-        };
-        reply.allowed &= outcome.allowed || !limit.enforce;
-        reply.limits.push(LimitReply { outcome, charged: None });
-        places.push(place);
-    }
-    reply.allowed |= repeated;
-    if reply.allowed && !repeated && call.action == Action::Check {
-        for ((limit, reply), place) in call.plan.limits.iter().zip(&mut reply.limits).zip(places) {
-            if reply.outcome.allowed {
-                let charged = charge(shard, hash, place, call, limit, now);
-                reply.outcome = reply.outcome.charged(call.cost, &charged);
-                reply.charged = Some(charged);
-            }
+/// A call's turn at its shard, under the lock.
+struct Turn<'a> {
+    shard: &'a mut Shard,
+    hash: u64,
+    call: &'a Call,
+    now: u64,
+}
+
+impl Turn<'_> {
+    /// Judges every limit before it charges any (law 6).
+    #[inline(always)]
+    fn decide(&mut self) -> Reply {
+        let limits = &self.call.plan.limits;
+        let repeated = request_id::is_given(&self.call.id) && self.has_seen();
+        let charges = self.call.action == Action::Check && !repeated;
+        // One limit is what nearly every call has: no lists for it.
+        if let [limit] = limits.as_slice() {
+            let judged = self.judge(limit);
+            let allowed = judged.1.allowed || !limit.enforce || repeated;
+            let limits = SmallVec::from_buf([self.conclude(limit, judged, charges)]);
+            return Reply { allowed, repeated, limits };
         }
+        let judged: SmallVec<[Judged; 4]> = limits.iter().map(|limit| self.judge(limit)).collect();
+        let passes = |(limit, judged): (&Arc<BoundLimit>, &Judged)| judged.1.allowed || !limit.enforce;
+        let allowed = repeated || limits.iter().zip(&judged).all(passes);
+        let concluded =
+            limits.iter().zip(judged).map(|(limit, judged)| self.conclude(limit, judged, charges && allowed));
+        Reply { allowed, repeated, limits: concluded.collect() }
     }
-    reply
+
+    #[inline(always)]
+    fn judge(&mut self, limit: &BoundLimit) -> Judged {
+        let place = self.shard.place(self.hash, &self.call.subject, &limit.suffix);
+        let verdict = match place.and_then(|place| self.shard.at(place)) {
+            _ if limit.denies_all() => Verdict::NEVER,
+            Some(slot) => slot.state.judge(limit, self.call.cost, self.now),
+            None => Verdict::untouched(limit, self.call.cost),
+        };
+        (place, verdict)
+    }
+
+    /// Charges a limit that allows it, if told to, and tells how it stands then.
+    #[inline(always)]
+    fn conclude(&mut self, limit: &BoundLimit, (place, verdict): Judged, charges: bool) -> LimitReply {
+        let Turn { shard, hash, call, now } = self;
+        let slot = place.and_then(|place| shard.at(place));
+        if !charges || !verdict.allowed {
+            let outcome = match slot {
+                _ if limit.denies_all() => Outcome::NEVER,
+                Some(slot) => Outcome::new(verdict, 0, slot.state.reset_after(limit, *now)),
+                None => Outcome::new(verdict, 0, 0),
+            };
+            return LimitReply { outcome, charged: None };
+        }
+        let (charged, reset_after) = if let Some(slot) = slot {
+            let charged = slot.state.charge(limit, call.cost, *now, &call.id);
+            let reset_after = slot.state.reset_after(limit, *now);
+            slot.whole_at = *now + reset_after;
+            (charged, reset_after)
+        } else {
+            // None was there, or another limit of this call has forced it out since.
+            let mut state = State::new(limit.algorithm);
+            let charged = state.charge(limit, call.cost, *now, &call.id);
+            let reset_after = state.reset_after(limit, *now);
+            shard.insert(*hash, &call.subject, &limit.suffix, state, *now + reset_after, *now);
+            (charged, reset_after)
+        };
+        LimitReply { outcome: Outcome::new(verdict, call.cost, reset_after), charged: Some(charged) }
+    }
+
+    fn has_seen(&mut self) -> bool {
+        let Turn { shard, hash, call, now } = self;
+        call.plan.limits.iter().any(|limit| {
+            !limit.denies_all()
+                && shard
+                    .find(*hash, &call.subject, &limit.suffix)
+                    .is_some_and(|slot| slot.state.has_seen(limit, &call.id, *now))
+        })
+    }
 }
 
-/// Charges the state at a place, or a new one where there was none or the bound has forced it out since.
-fn charge(shard: &mut Shard, hash: u64, place: Option<Place>, call: &Call, limit: &BoundLimit, now: u64) -> Charged {
-    if let Some(slot) = place.and_then(|place| shard.at(place)) {
-        let charged = slot.state.charge(limit, call.cost, now, &call.id);
-        slot.whole_at = now + charged.reset_after;
-        return charged;
-    }
-    let mut state = State::new(limit.algorithm);
-    let charged = state.charge(limit, call.cost, now, &call.id);
-    shard.insert(hash, &call.subject, &limit.suffix, state, now + charged.reset_after, now);
-    charged
-}
-
-fn has_seen(shard: &mut Shard, hash: u64, call: &Call, now: u64) -> bool {
-    call.plan.limits.iter().any(|limit| {
-        !limit.denies_all()
-            && shard
-                .find(hash, &call.subject, &limit.suffix)
-                .is_some_and(|slot| slot.state.has_seen(limit, &call.id, now))
-    })
-}
+/// What one limit says, and where its state is kept.
+type Judged = (Option<Place>, Verdict);

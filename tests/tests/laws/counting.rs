@@ -177,7 +177,7 @@ const REFUSED: [Tried; 4] = [
     |limiter, key| limiter.check("r", key).cost(10_000),
     |limiter, key| limiter.check_all(["free", "r", "free_log"], key),
 ];
-type Tried = fn(&Limiter, &str) -> Check;
+type Tried = for<'a> fn(&'a Limiter, &str) -> Check<'a>;
 
 /// The rates of the tests that go through every algorithm.
 fn all_rates() -> impl Iterator<Item = String> {
@@ -225,7 +225,7 @@ fn law_02_a_client_that_polls_while_limited_is_admitted_the_moment_it_should_be(
 }
 
 /// Whether a refused call passes after its wait, and not a microsecond before.
-fn assert_tight(clock: &Clock, call: &Check, about: &str) {
+fn assert_tight(clock: &Clock, call: &Check<'_>, about: &str) {
     let refused = call.clone().sure();
     assert!(!refused.allowed(), "{about}");
     let wait = micros(refused.retry_after().unwrap_or_else(|| panic!("{about}: no wait is told: {refused:?}")));

@@ -49,7 +49,7 @@ impl Wired {
     }
 }
 
-fn answer(check: Check) -> Decision {
+fn answer(check: Check<'_>) -> Decision {
     check.wait().expect("a store that fails is no error")
 }
 

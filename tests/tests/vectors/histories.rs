@@ -114,17 +114,16 @@ impl<'a> Scene<'a> {
 
     /// The same check so many times: what came of the last.
     fn check(&mut self, step: &Step) -> Option<Outcome> {
-        let check = self.asked(step)?;
         let times = step.times.unwrap_or(1);
         let mut admitted = 0;
         for _ in 1..times {
-            admitted += u64::from(check.clone().wait().is_ok_and(|decision| decision.allowed()));
+            admitted += u64::from(self.asked(step)?.wait().is_ok_and(|decision| decision.allowed()));
             self.stage.set_clock(self.stage.now() + step.every_us);
         }
         if times > 1 {
             self.stored = self.stage.snapshot();
         }
-        let answer = check.wait();
+        let answer = self.asked(step)?.wait();
         let may_write = answer.as_ref().is_ok_and(|decision| !decision.receipt().is_empty());
         if let (Some(name), Ok(decision)) = (&step.save, &answer) {
             self.receipts.insert(name.clone(), decision.receipt());
@@ -138,7 +137,7 @@ impl<'a> Scene<'a> {
     }
 
     /// A check or peek, as far as it can be said in Rust: costs are whole numbers from 0.
-    fn asked(&self, step: &Step) -> Option<Check> {
+    fn asked(&self, step: &Step) -> Option<Check<'_>> {
         let (names, key) = (step.rule.as_ref().expect("which rule").names(), key(step));
         let mut check = match (step.op, names.as_slice()) {
             (Op::Peek, [name]) => self.limiter.peek(name, key),

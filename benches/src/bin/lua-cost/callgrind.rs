@@ -1,7 +1,7 @@
 //! A server under callgrind, and how many instructions it executed between two marks.
 //!
 //! Callgrind writes its counts and begins anew whenever the server enters `ECHO`, which nothing here calls otherwise. So
-//! all cases share one server, and what a mark costs is in each interval once, and cancels out. The server's cron is taken
+//! one server can count many intervals, and what a mark costs is in each of them once, and cancels out. The server's cron is taken
 //! off: it runs once a second however many calls there were in it, and under valgrind they are few.
 
 use std::fs;

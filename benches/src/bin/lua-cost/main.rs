@@ -28,10 +28,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let cases: Vec<Case> = cases::all().into_iter().filter(wanted).collect();
     let progress = ProgressBar::new(cases.len() as u64);
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {elapsed}")?);
-    let mut bench = Bench::start()?;
+    let bench = Bench::start()?;
     let mut report = Report::new();
+    let mut servers = profiled()?;
     for (name, words) in [("PING", &["PING"][..]), ("INCR", &["INCR", "counter"])] {
-        let figure = bench.instructions(|server| measure::plain(server, words))?;
+        let figure = mean(&mut servers, |server| measure::plain(server, words))?;
         report.calibrate(name, figure, Unit::Instructions);
     }
     for case in &cases {
@@ -47,9 +48,19 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 /// more or less; together they are steady.
 const SERVERS: u64 = 4;
 
-/// The servers: some to be counted in, and a plain one.
+/// New ones for each case: what another case has left of its memory costs up to a tenth more.
+fn profiled() -> io::Result<Vec<Profiled>> {
+    (0..SERVERS).map(|_| Profiled::start()).collect()
+}
+
+/// What something costs a server, in the mean.
+fn mean(servers: &mut [Profiled], count: impl FnMut(&mut Profiled) -> io::Result<u64>) -> io::Result<u64> {
+    let costs: Vec<u64> = servers.iter_mut().map(count).collect::<io::Result<_>>()?;
+    Ok((costs.iter().sum::<u64>() + SERVERS / 2) / SERVERS)
+}
+
+/// A plain server, and what the core sends it.
 struct Bench {
-    profiled: Vec<Profiled>,
     plain: Server,
     capture: Capture,
 }
@@ -58,17 +69,10 @@ impl Bench {
     fn start() -> Result<Bench, Box<dyn Error>> {
         let plain = Server::start();
         let capture = Capture::start(plain.port())?;
-        let profiled = (0..SERVERS).map(|_| Profiled::start()).collect::<io::Result<_>>()?;
-        Ok(Bench { profiled, plain, capture })
+        Ok(Bench { plain, capture })
     }
 
-    /// What something costs a server, in the mean.
-    fn instructions(&mut self, count: impl FnMut(&mut Profiled) -> io::Result<u64>) -> io::Result<u64> {
-        let costs: Vec<u64> = self.profiled.iter_mut().map(count).collect::<io::Result<_>>()?;
-        Ok((costs.iter().sum::<u64>() + SERVERS / 2) / SERVERS)
-    }
-
-    fn measure(&mut self, case: &Case) -> Result<Line, Box<dyn Error>> {
+    fn measure(&self, case: &Case) -> Result<Line, Box<dyn Error>> {
         let mut ours = Script::ours(&self.capture, case.rule)?;
         let mut peer = match case.peer {
             Peer::Log(limits) => Script::textbook_log(limits),
@@ -76,9 +80,9 @@ impl Bench {
         };
         let (ours, peer, unit) = match case.what {
             What::Check(shape) => {
-                let ours = self.instructions(|server| measure::instructions(server, &mut ours, &shape, shape.calls))?;
-                let calls = shape.peer_calls;
-                let peer = self.instructions(|server| measure::instructions(server, &mut peer, &shape, calls))?;
+                let (mut servers, calls) = (profiled()?, shape.peer_calls);
+                let ours = mean(&mut servers, |server| measure::instructions(server, &mut ours, &shape, shape.calls))?;
+                let peer = mean(&mut servers, |server| measure::instructions(server, &mut peer, &shape, calls))?;
                 (ours, peer, Unit::Instructions)
             }
             What::Key { keys, checks } => {

@@ -6,11 +6,14 @@ use std::collections::BinaryHeap;
 use hashbrown::HashTable;
 
 use crate::algorithm::State;
+use crate::clock::Look;
 use crate::key::{Subject, Suffix};
 
 const WORTH_SWEEPING: usize = 64;
 
+/// What is kept about one key: two neighbouring cache lines.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Slot {
     subject: Subject,
     suffix: Suffix,
@@ -40,6 +43,8 @@ pub(super) struct Shard {
     queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bound: usize,
     forced_out: u64,
+    /// The shard's own, under its lock.
+    pub(super) look: Look,
 }
 
 impl Shard {
@@ -52,6 +57,7 @@ impl Shard {
             queue: BinaryHeap::new(),
             bound,
             forced_out: 0,
+            look: Look::default(),
         }
     }
 
@@ -69,6 +75,7 @@ impl Shard {
     }
 
     /// Where a state is kept.
+    #[inline(always)]
     pub(super) fn place(&self, hash: u64, subject: &Subject, suffix: &Suffix) -> Option<Place> {
         let index = *self.table.find(mixed(hash, suffix), |index| is(&self.slots, *index, subject, suffix))?;
         let generation = self.slots[index as usize].as_ref()?.generation;
@@ -76,6 +83,7 @@ impl Shard {
     }
 
     /// The state at a place, unless it has gone since.
+    #[inline(always)]
     pub(super) fn at(&mut self, place: Place) -> Option<&mut Slot> {
         self.slots[place.index as usize].as_mut().filter(|slot| slot.generation == place.generation)
     }

@@ -6,7 +6,7 @@ use redis::Cmd;
 use sha1::Digest as _;
 use smallvec::SmallVec;
 
-use crate::algorithm::{Charged, Logged, Outcome, Step, Tally};
+use crate::algorithm::{Charged, Logged, Micros, Outcome, Step, Tally};
 use crate::decision::{LimitReply, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{Action, Call};
@@ -184,11 +184,12 @@ pub(super) fn decision(reply: &[u8], call: &Call) -> Result<Reply> {
 
 fn limit_reply(reader: &mut Reader<'_>, head: &ReplyHead, limit: &BoundLimit) -> Option<LimitReply> {
     let reset_after = reader.time()?;
-    let refused = Outcome { allowed: false, remaining: head.room, retry_after: None, reset_after };
+    let refused =
+        Outcome { allowed: false, remaining: head.room, retry_after: Micros::NONE, reset_after: reset_after.into() };
     let (outcome, charged) = match head.kind {
-        REFUSED => (Outcome { retry_after: reader.time()?, ..refused }, None),
+        REFUSED => (Outcome { retry_after: reader.time()?.into(), ..refused }, None),
         CHARGED | CHARGED_BUCKET => {
-            let mut charged = Charged { at: reader.time()??, reset_after: reset_after?, ..Charged::default() };
+            let mut charged = Charged { at: reader.time()??, ..Charged::default() };
             if head.kind == CHARGED_BUCKET {
                 charged.before = reader.units()?;
                 charged.before_parts = reader.time()??;
