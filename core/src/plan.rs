@@ -16,7 +16,7 @@ pub(crate) struct Plan {
     pub(crate) prefix: Arc<str>,
     pub(crate) on_error: OnError,
     pub(crate) enforces: bool,
-    has_log: bool,
+    pub(crate) has_log: bool,
     has_enforced_log: bool,
 }
 

@@ -2,6 +2,7 @@
 //! once, by its deadline.
 
 mod address;
+mod batch;
 mod connect;
 mod failure;
 mod node;
@@ -20,6 +21,7 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 pub(crate) use self::address::Location;
+use self::batch::Job;
 pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
 use self::script::Request;
@@ -32,7 +34,7 @@ use crate::io;
 use crate::key::{Subject, Suffix};
 use crate::plan::Call;
 use crate::receipt::Receipt;
-use crate::rule::{BoundLimit, OnError};
+use crate::rule::BoundLimit;
 
 /// What makes two stores the same: limiters that agree on it share connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,9 +88,13 @@ impl RedisStore {
 
     pub(crate) fn decide(self: &Arc<Self>, call: Call) -> Result<Owed<Reply>> {
         let (sender, receiver) = oneshot::channel();
-        let store = Arc::clone(self);
-        let deadline = clock::after(call.deadline);
-        io::handle()?.spawn(store.serve(call, deadline, sender));
+        let job = Job::new(Arc::clone(self), call, sender);
+        match self.topology.known(job.slot()) {
+            Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job)?,
+            _ => {
+                io::handle()?.spawn(job.alone());
+            }
+        }
         Ok(receiver)
     }
 
@@ -172,24 +178,6 @@ impl RedisStore {
         Ok(receiver)
     }
 
-    /// One check or peek. What it charged and nobody took as admitted is given back, once (law 14).
-    async fn serve(self: Arc<Self>, call: Call, deadline: Instant, sender: oneshot::Sender<Result<Reply>>) {
-        let mut work = std::pin::pin!(self.ask(call.clone(), deadline));
-        let unclaimed = match tokio::time::timeout_at(deadline.into(), work.as_mut()).await {
-            Ok(answer) => sender.send(answer).err().and_then(Result::ok),
-            Err(_) => {
-                let answered = sender.send(Err(timeout())).is_ok();
-                let late = tokio::time::timeout(LATE, work).await;
-                // Answered by `allow`, the request has passed: its charge stands.
-                let passed = answered && (call.plan.on_error == OnError::Allow || !call.plan.enforces);
-                late.ok().and_then(Result::ok).filter(|_| !passed)
-            }
-        };
-        if let Some(reply) = unclaimed.filter(Reply::is_charged) {
-            self.give_back(call, reply).await;
-        }
-    }
-
     async fn give_back(self: &Arc<Self>, call: Call, reply: Reply) {
         let rates: Vec<u32> = call.plan.limits.iter().map(|limit| limit.quota).collect();
         let receipt = Decision::from_store(call, reply).receipt();
@@ -198,16 +186,9 @@ impl RedisStore {
         let _ = self.run(Request::refund(&receipt, &rates), clock::instant() + LATE, false).await;
     }
 
-    async fn ask(self: &Arc<Self>, call: Call, deadline: Instant) -> Result<Reply> {
-        let repeatable = call.plan.is_repeatable(&call.id, call.deadline);
-        let reply = self.run(Request::decide(&call, &self.prefix, self.lease()), deadline, repeatable).await?;
-        script::decision(&reply, &call)
-    }
-
     /// Runs the script, and returns its packed reply.
     async fn run(self: &Arc<Self>, request: Request, deadline: Instant, repeatable: bool) -> Result<Vec<u8>> {
-        let slot = slot::of(request.keys[0].as_bytes());
-        let (script, time) = self.script();
+        let (slot, (script, time)) = (request.slot(), self.script(false));
         let command = |known: bool| {
             let mut command = script.command(known, &request);
             if let Some(time) = &time {
@@ -222,8 +203,8 @@ impl RedisStore {
     }
 
     #[cfg(not(feature = "testing"))]
-    fn script(&self) -> (&'static script::Script, Option<Vec<u8>>) {
-        (&script::SCRIPT, None)
+    fn script(&self, across_slots: bool) -> (&'static script::Script, Option<Vec<u8>>) {
+        (if across_slots { &script::ACROSS_SLOTS } else { &script::SCRIPT }, None)
     }
 
     #[cfg(not(feature = "testing"))]
@@ -288,6 +269,9 @@ impl RedisStore {
     async fn warm(self: &Arc<Self>, deadline: Instant) -> Result<()> {
         for node in self.topology.nodes(deadline).await? {
             let link = node.link(deadline).await?;
+            if link.cluster {
+                let _ = node.send(link.clone(), &script::ACROSS_SLOTS.load(), false).await;
+            }
             let _ = node.send(link, &script::SCRIPT.load(), false).await;
         }
         Ok(())

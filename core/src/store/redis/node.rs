@@ -1,6 +1,6 @@
 //! One server, connected when first needed and again when lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
 use super::address::Address;
+use super::batch::Queue;
 use super::connect::{self, Access};
 use super::failure::{self, Failure, unavailable};
 use crate::clock;
@@ -23,9 +24,12 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 pub(super) struct Node {
     pub(super) address: Address,
     access: Arc<Access>,
+    pub(super) queue: Queue,
     state: Mutex<State>,
     changed: Notify,
     connections: AtomicU64,
+    /// Whether it has refused a script over several slots.
+    alone: AtomicBool,
 }
 
 enum State {
@@ -53,7 +57,7 @@ pub(super) struct Link {
     /// Whether the server runs as a node of a cluster.
     pub(super) cluster: bool,
     /// Which of the node's connections this is.
-    number: u64,
+    pub(super) number: u64,
 }
 
 impl Node {
@@ -61,9 +65,11 @@ impl Node {
         Arc::new(Node {
             address,
             access,
+            queue: Queue::default(),
             state: Mutex::new(State::Idle),
             changed: Notify::new(),
             connections: AtomicU64::new(0),
+            alone: AtomicBool::new(false),
         })
     }
 
@@ -78,6 +84,23 @@ impl Node {
                 return Err(unavailable(&format!("{} was not connected within the deadline", self.address)));
             }
         }
+    }
+
+    /// The connection if it is up.
+    pub(super) fn up(&self) -> Option<Link> {
+        match &*self.state() {
+            State::Up(link) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether checks of several slots may leave together. A server that is alone has no slots.
+    pub(super) fn takes_batches(&self, link: &Link) -> bool {
+        !link.cluster || !self.alone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop_batches(&self) {
+        self.alone.store(true, Ordering::Relaxed);
     }
 
     /// Sends a command and returns its reply. With `asking`, as the target of a redirect for this key alone.
@@ -105,7 +128,7 @@ impl Node {
     }
 
     /// Gives up a connection, so that the next call makes a new one.
-    fn drop_link(&self, number: u64) {
+    pub(super) fn drop_link(&self, number: u64) {
         let mut state = self.state();
         if matches!(&*state, State::Up(link) if link.number == number) {
             *state = State::Idle;

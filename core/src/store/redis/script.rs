@@ -6,6 +6,7 @@ use redis::Cmd;
 use sha1::Digest as _;
 use smallvec::SmallVec;
 
+use super::slot;
 use crate::algorithm::{Charged, Logged, Micros, Outcome, Step, Tally};
 use crate::decision::{LimitReply, Reply};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,29 +17,28 @@ use crate::rule::{Algorithm, BoundLimit};
 /// A script and the name under which servers keep it.
 #[derive(Debug)]
 pub(super) struct Script {
-    text: &'static str,
+    text: String,
     hash: String,
 }
 
 /// The script of this release.
-pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(tidegate_lua::SCRIPT));
-#[cfg(feature = "testing")]
-pub(super) static SCRIPT_ON_GIVEN_CLOCK: LazyLock<Script> = LazyLock::new(|| {
-    // `make mutants` runs the tests on scripts that it broke, without building anything.
-    let broken = std::env::var("TIDEGATE_TEST_SCRIPT").ok().and_then(|path| std::fs::read_to_string(path).ok());
-    Script::new(broken.map_or(tidegate_lua::SCRIPT_ON_GIVEN_CLOCK, |text| text.leak()))
-});
+pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(tidegate_lua::SCRIPT.into()));
+/// The same, allowed to meet keys of several slots of one node.
+pub(super) static ACROSS_SLOTS: LazyLock<Script> = LazyLock::new(|| SCRIPT.across_slots());
 
 impl Script {
-    fn new(text: &'static str) -> Script {
+    pub(super) fn new(text: String) -> Script {
         let hash = sha1::Sha1::digest(text.as_bytes());
-        Script { text, hash: hash.iter().map(|byte| format!("{byte:02x}")).collect() }
+        Script { hash: hash.iter().map(|byte| format!("{byte:02x}")).collect(), text }
+    }
+
+    pub(super) fn across_slots(&self) -> Script {
+        Script::new(self.text.replacen("#!lua\n", "#!lua flags=allow-cross-slot-keys\n", 1))
     }
 
     /// EVALSHA of some keys and arguments, or EVAL where the server does not know the script.
     pub(super) fn command(&self, known: bool, request: &Request) -> Cmd {
-        let mut command = if known { redis::cmd("EVALSHA") } else { redis::cmd("EVAL") };
-        command.arg(if known { &self.hash } else { self.text }).arg(request.keys.len());
+        let mut command = self.begin(known, request.keys.len());
         for key in &request.keys {
             command.arg(key);
         }
@@ -46,15 +46,43 @@ impl Script {
         command
     }
 
+    /// The same for many requests in turn. In a cluster the first key of all routes them.
+    pub(super) fn batch<'a>(
+        &self,
+        known: bool,
+        cluster: bool,
+        requests: impl Iterator<Item = &'a Request> + Clone,
+    ) -> Cmd {
+        let mut command = self.begin(known, usize::from(cluster));
+        if let Some(first) = requests.clone().next().filter(|_| cluster) {
+            command.arg(&first.keys[0]);
+        }
+        requests.for_each(|request| {
+            command.arg(request.keys.len());
+            for key in &request.keys {
+                command.arg(key);
+            }
+            command.arg(&request.arguments[..]);
+        });
+        command
+    }
+
+    fn begin(&self, known: bool, keys: usize) -> Cmd {
+        let (name, script) = if known { ("EVALSHA", &self.hash) } else { ("EVAL", &self.text) };
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(keys);
+        command
+    }
+
     pub(super) fn load(&self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
-        command.arg("LOAD").arg(self.text);
+        command.arg("LOAD").arg(&self.text);
         command
     }
 }
 
 /// One call of the script: the stored keys, all in one slot, and the packed arguments.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Request {
     pub(super) keys: SmallVec<[String; 1]>,
     pub(super) arguments: Vec<u8>,
@@ -70,6 +98,11 @@ const COUNTER: u8 = 6;
 impl Request {
     fn new() -> Request {
         Request { keys: SmallVec::new(), arguments: Vec::with_capacity(128) }
+    }
+
+    /// The slot of its keys.
+    pub(super) fn slot(&self) -> u16 {
+        slot::of(self.keys[0].as_bytes())
     }
 
     /// Check or peek of all limits of a call.
@@ -200,6 +233,11 @@ fn limit_reply(reader: &mut Reader<'_>, head: &ReplyHead, limit: &BoundLimit) ->
     };
     let outcome = if limit.denies_all() { Outcome::NEVER } else { outcome };
     Some(LimitReply { outcome, charged })
+}
+
+/// The server's own words, where the script could not read a key.
+pub(super) fn refusal(reply: &[u8]) -> Option<&str> {
+    std::str::from_utf8(reply.strip_prefix(b"Y")?).ok()
 }
 
 /// Reads the reply to a refund: whether anything was given back.

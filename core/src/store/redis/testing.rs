@@ -2,13 +2,20 @@
 //! must not lose what the given clock calls alive.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use super::RedisStore;
 use super::script::{self, Script};
 
 /// How much longer keys are kept on a given clock, in milliseconds.
 const LEASE: u64 = 3_600_000;
+
+static ON_GIVEN_CLOCK: LazyLock<Script> = LazyLock::new(|| {
+    // `make mutants` runs the tests on scripts that it broke, without building anything.
+    let broken = std::env::var("TIDEGATE_TEST_SCRIPT").ok().and_then(|path| std::fs::read_to_string(path).ok());
+    Script::new(broken.unwrap_or_else(|| tidegate_lua::SCRIPT_ON_GIVEN_CLOCK.into()))
+});
+static ON_GIVEN_CLOCK_ACROSS_SLOTS: LazyLock<Script> = LazyLock::new(|| ON_GIVEN_CLOCK.across_slots());
 
 #[derive(Debug, Default)]
 pub(super) struct GivenClock(Mutex<Option<Arc<AtomicU64>>>);
@@ -26,11 +33,15 @@ impl RedisStore {
     }
 
     /// The script to run, and the time that goes behind its arguments.
-    pub(super) fn script(&self) -> (&'static Script, Option<Vec<u8>>) {
-        match self.given.now() {
-            Some(now) => (&script::SCRIPT_ON_GIVEN_CLOCK, Some(now.to_be_bytes()[1..].to_vec())),
-            None => (&script::SCRIPT, None),
-        }
+    pub(super) fn script(&self, across_slots: bool) -> (&'static Script, Option<Vec<u8>>) {
+        let time = self.given.now().map(|now| now.to_be_bytes()[1..].to_vec());
+        let script = match (&time, across_slots) {
+            (Some(_), false) => &ON_GIVEN_CLOCK,
+            (Some(_), true) => &ON_GIVEN_CLOCK_ACROSS_SLOTS,
+            (None, false) => &script::SCRIPT,
+            (None, true) => &script::ACROSS_SLOTS,
+        };
+        (script, time)
     }
 
     pub(super) fn lease(&self) -> u64 {

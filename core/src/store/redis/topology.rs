@@ -50,6 +50,14 @@ impl Topology {
         Arc::new(Topology { location, access, state, changed })
     }
 
+    /// The node of a slot, if the map is there.
+    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+        match &**self.state().map.as_ref()? {
+            Map::Single(node) => Some(Arc::clone(node)),
+            Map::Cluster(slots) => slots[usize::from(slot)].clone(),
+        }
+    }
+
     /// The node of a slot; the map is read first if there is none.
     pub(super) async fn route(self: &Arc<Self>, slot: u16, deadline: Instant) -> Result<Arc<Node>> {
         match &*self.map(deadline).await? {

@@ -1,0 +1,311 @@
+//! Checks on their way to one node. What queues while others are in flight leaves together, as one run of the script:
+//! no timer, no delay. A lone check leaves at once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+use tokio::sync::oneshot;
+
+use super::failure::{Failure, unavailable};
+use super::node::{Link, Node};
+use super::script::{self, Request};
+use super::{LATE, RedisStore, timeout};
+use crate::clock;
+use crate::decision::Reply;
+use crate::error::{ErrorKind, Result};
+use crate::io;
+use crate::plan::Call;
+use crate::rule::OnError;
+
+/// The most checks that leave together: more gain little, and a server runs nothing else meanwhile.
+const MOST_TOGETHER: usize = 128;
+/// The most runs of the script in flight to one node: one that the server works on, and one on the way.
+const MOST_IN_FLIGHT: usize = 2;
+/// How exact deadlines are while a server keeps calls waiting.
+const TICK: Duration = Duration::from_millis(5);
+/// A call with more to do than this many units of a log leaves alone, so that nobody waits behind it.
+const LIGHT: u32 = 100;
+
+/// A check or peek on its way, and who waits for it. Its answer comes once, by its deadline.
+pub(super) struct Job {
+    store: Arc<RedisStore>,
+    call: Call,
+    request: Request,
+    deadline: Instant,
+    /// Nobody is waiting any more once it is taken.
+    sender: Option<oneshot::Sender<Result<Reply>>>,
+    /// Answered at its deadline by a policy that let it pass: a charge that comes to light later stands.
+    passed: bool,
+}
+
+impl Job {
+    pub(super) fn new(store: Arc<RedisStore>, call: Call, sender: oneshot::Sender<Result<Reply>>) -> Job {
+        let deadline = clock::after(call.deadline);
+        let request = Request::decide(&call, &store.prefix, store.lease());
+        Job { store, call, request, deadline, sender: Some(sender), passed: false }
+    }
+
+    pub(super) fn slot(&self) -> u16 {
+        self.request.slot()
+    }
+
+    /// Whether it is little work, as nearly all calls are.
+    pub(super) fn is_light(&self) -> bool {
+        self.call.cost <= LIGHT || !self.call.plan.has_log
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.sender.is_some() && self.deadline <= now
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.call.plan.is_repeatable(&self.call.id, self.call.deadline)
+    }
+
+    /// Answers it as unanswered; what comes of it is still waited for.
+    fn expire(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            let answered = sender.send(Err(timeout())).is_ok();
+            self.passed = answered && (self.call.plan.on_error == OnError::Allow || !self.call.plan.enforces);
+        }
+    }
+
+    /// Tells the outcome. What it charged and nobody took as admitted is given back, once (law 14).
+    fn settle(mut self, answer: Result<Reply>) {
+        let unclaimed = match self.sender.take() {
+            Some(sender) => sender.send(answer).err().and_then(Result::ok),
+            None => answer.ok().filter(|_| !self.passed),
+        };
+        if let Some(reply) = unclaimed.filter(Reply::is_charged) {
+            let Job { store, call, .. } = self;
+            tokio::spawn(async move { store.give_back(call, reply).await });
+        }
+    }
+
+    /// Sends it by itself, along redirects, and waits for what comes of it.
+    pub(super) async fn alone(mut self) {
+        let (store, repeatable) = (Arc::clone(&self.store), self.is_repeatable());
+        let request = std::mem::take(&mut self.request);
+        let mut work = std::pin::pin!(store.run(request, self.deadline, repeatable));
+        let answer = match tokio::time::timeout_at(self.deadline.into(), work.as_mut()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.expire();
+                tokio::time::timeout(LATE, work).await.unwrap_or_else(|_| Err(timeout()))
+            }
+        };
+        let reply = answer.and_then(|reply| script::decision(&reply, &self.call));
+        self.settle(reply);
+    }
+}
+
+/// What waits to leave for one node.
+#[derive(Default)]
+pub(super) struct Queue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// How many tasks carry jobs away, each with one run of the script in flight.
+    carriers: usize,
+}
+
+impl Queue {
+    /// Queues a job, and sees to it that somebody carries it away. Called on any thread.
+    pub(super) fn push(&self, node: &Arc<Node>, job: Job) -> Result<()> {
+        let mut state = self.state();
+        state.jobs.push_back(job);
+        if state.carriers < MOST_IN_FLIGHT {
+            state.carriers += 1;
+            drop(state);
+            io::handle()?.spawn(carry(Arc::clone(node)));
+        }
+        Ok(())
+    }
+
+    /// The next to leave together; with none left the carrier is dismissed.
+    fn take(&self) -> Option<Vec<Job>> {
+        let mut state = self.state();
+        if state.jobs.is_empty() {
+            state.carriers -= 1;
+            return None;
+        }
+        let count = state.jobs.len().min(MOST_TOGETHER);
+        Some(state.jobs.drain(..count).collect())
+    }
+
+    /// Answers what has waited here to its deadline; it is not sent any more.
+    fn expire(&self, now: Instant) {
+        let mut state = self.state();
+        if !state.jobs.iter().any(|job| job.is_due(now)) {
+            return;
+        }
+        let (mut due, waiting): (VecDeque<Job>, _) =
+            std::mem::take(&mut state.jobs).into_iter().partition(|job| job.is_due(now));
+        state.jobs = waiting;
+        drop(state);
+        due.iter_mut().for_each(Job::expire);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Queue")
+    }
+}
+
+/// Carries batches away until the queue is empty.
+async fn carry(node: Arc<Node>) {
+    while let Some(mut jobs) = node.queue.take() {
+        drop_due(&mut jobs);
+        let Some(first) = jobs.first() else { continue };
+        match node.up() {
+            Some(link) if jobs.len() == 1 || node.takes_batches(&link) => {
+                let store = Arc::clone(&first.store);
+                Batch { store, node: Arc::clone(&node), link, jobs }.send().await;
+            }
+            // Each by itself is a pipeline all the same: the connection writes together what is there.
+            _ => jobs.into_iter().for_each(send_alone),
+        }
+    }
+}
+
+/// Answers the jobs that are at their deadline and have not run: they are not sent any more.
+fn drop_due(jobs: &mut Vec<Job>) {
+    let now = clock::instant();
+    jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);
+    jobs.retain(|job| job.sender.is_some());
+}
+
+fn send_alone(job: Job) {
+    tokio::spawn(job.alone());
+}
+
+/// Jobs that leave together for one node, over one connection.
+struct Batch {
+    store: Arc<RedisStore>,
+    node: Arc<Node>,
+    link: Link,
+    jobs: Vec<Job>,
+}
+
+impl Batch {
+    async fn send(mut self) {
+        let outcome = match self.run(true).await {
+            Err(Failure::UnknownScript) => {
+                drop_due(&mut self.jobs);
+                if self.jobs.is_empty() {
+                    return;
+                }
+                self.run(false).await
+            }
+            outcome => outcome,
+        };
+        match outcome {
+            Ok(Value::Array(replies)) if replies.len() == self.jobs.len() => {
+                for (job, reply) in self.jobs.into_iter().zip(replies) {
+                    settle(&self.node, job, reply);
+                }
+            }
+            Ok(reply) => match (self.jobs.pop(), self.jobs.is_empty()) {
+                (Some(job), true) => settle(&self.node, job, reply),
+                (job, _) => {
+                    self.jobs.into_iter().chain(job).for_each(|job| job.settle(Err(script::garbled())));
+                }
+            },
+            // It did not run. Where some key lives elsewhere, each finds its own way.
+            Err(Failure::Moved(_) | Failure::Ask(_)) => {
+                self.store.topology.refresh();
+                self.jobs.into_iter().for_each(send_alone);
+            }
+            Err(Failure::Refused(error)) if is_of_slots(error.message()) => {
+                self.node.stop_batches();
+                self.jobs.into_iter().for_each(send_alone);
+            }
+            Err(Failure::UnknownScript) => {
+                self.jobs.into_iter().for_each(|job| job.settle(Err(unavailable("the server forgets the script"))));
+            }
+            Err(Failure::Refused(error)) => {
+                if error.kind() == ErrorKind::StoreUnavailable {
+                    self.store.topology.refresh();
+                }
+                self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone())));
+            }
+            Err(Failure::Lost(error)) => {
+                self.store.topology.refresh();
+                for job in self.jobs {
+                    if job.is_repeatable() { send_alone(job) } else { job.settle(Err(error.clone())) }
+                }
+            }
+        }
+    }
+
+    /// One run of the script. Meanwhile whatever reaches its deadline, here or in the queue, is answered.
+    async fn run(&mut self, known: bool) -> Result<Value, Failure> {
+        let (node, link) = (Arc::clone(&self.node), self.link.clone());
+        let command = self.command(known);
+        let mut reply = std::pin::pin!(node.send(link, &command, false));
+        let give_up = clock::instant() + LATE;
+        loop {
+            let now = clock::instant();
+            let next = self.jobs.iter().filter(|job| job.sender.is_some()).map(|job| job.deadline).min();
+            let tick = next.map_or(now + TICK, |next| next.min(now + TICK));
+            if let Ok(outcome) = tokio::time::timeout_at(tick.into(), reply.as_mut()).await {
+                return outcome;
+            }
+            let now = clock::instant();
+            let due = self.jobs.iter_mut().filter(|job| job.is_due(now));
+            if due.map(Job::expire).count() > 0 {
+                self.store.topology.refresh();
+            }
+            node.queue.expire(now);
+            if now >= give_up {
+                node.drop_link(self.link.number);
+                return Err(Failure::Lost(timeout()));
+            }
+        }
+    }
+
+    fn command(&self, known: bool) -> Cmd {
+        let (script, time) = self.store.script(self.jobs.len() > 1 && self.link.cluster);
+        let mut command = match self.jobs.as_slice() {
+            [job] => script.command(known, &job.request),
+            // The first key routes the call; a server that is alone needs none.
+            jobs => script.batch(known, self.link.cluster, jobs.iter().map(|job| &job.request)),
+        };
+        if let Some(time) = time {
+            command.arg(&time[..]);
+        }
+        command
+    }
+}
+
+/// What the script said to one of a batch.
+fn settle(node: &Node, job: Job, reply: Value) {
+    match reply {
+        Value::BulkString(reply) => {
+            let refusal = script::refusal(&reply);
+            if refusal.is_some_and(is_of_slots) {
+                node.stop_batches();
+            }
+            // Nothing of it was written: the first key of a check is read first.
+            if refusal.is_some_and(|words| is_of_slots(words) || words.contains("non local key")) {
+                return send_alone(job);
+            }
+            let reply = script::decision(&reply, &job.call);
+            job.settle(reply);
+        }
+        _ => job.settle(Err(script::garbled())),
+    }
+}
+
+/// Whether a server does not run a script over the keys of several slots.
+fn is_of_slots(words: &str) -> bool {
+    words.contains("same slot") || words.contains("shebang")
+}
