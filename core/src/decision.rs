@@ -20,6 +20,10 @@ use crate::rule::{Algorithm, BoundLimit, OnError};
 pub enum Origin {
     /// The store.
     Store,
+    /// A refusal that this process remembers.
+    DenyCache,
+    /// The store failed, and `on_error = "local"` decided in this process.
+    Local,
     /// The store failed, and `on_error = "allow"` let the request pass.
     Open,
     /// The store failed, and `on_error = "deny"` refused the request.
@@ -27,11 +31,13 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The origin's name: `store`, `open` or `closed`.
+    /// The origin's name: `store`, `deny_cache`, `local`, `open` or `closed`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Origin::Store => "store",
+            Origin::DenyCache => "deny_cache",
+            Origin::Local => "local",
             Origin::Open => "open",
             Origin::Closed => "closed",
         }
@@ -120,6 +126,25 @@ impl Decision {
         Decision { origin, extra: Some(Box::new(extra)), ..Decision::from_store(call, reply) }
     }
 
+    /// What this process decided by itself, since the store failed. Its receipt is empty: the store was not charged.
+    pub(crate) fn from_local(call: Call, reply: Reply, failure: Error) -> Decision {
+        let call = call.local();
+        let extra = Extra { failure: Some(failure), ..Extra::default() };
+        Decision { origin: Origin::Local, extra: Some(Box::new(extra)), ..Decision::from_store(call, reply) }
+    }
+
+    /// The same as a refusal for a while, for somebody whose cost would fit but who has others before him. What the
+    /// failure policy lets pass it lets pass all the same.
+    pub(crate) fn behind_others(mut self, wait: Duration) -> Decision {
+        if self.allowed && self.origin != Origin::Open && self.plan.enforces {
+            let wait = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX - 1).max(1);
+            let outcome = &mut self.limits[usize::from(self.binding)].outcome;
+            (outcome.allowed, outcome.retry_after) = (false, Some(wait).into());
+            self.allowed = false;
+        }
+        self
+    }
+
     /// Whether the request may pass.
     #[must_use]
     pub fn allowed(&self) -> bool {
@@ -188,7 +213,7 @@ impl Decision {
     pub fn receipt(&self) -> Receipt {
         let extra = self.extra.as_ref();
         let charges = self.plan.limits.iter().zip(&self.limits).filter_map(|(limit, reply)| {
-            let charged = reply.charged?;
+            let charged = reply.charged.filter(|_| self.origin == Origin::Store)?;
             let is_log = limit.algorithm == Algorithm::SlidingWindowLog;
             Some(Charge {
                 algorithm: limit.algorithm,

@@ -60,6 +60,7 @@
 
 mod algorithm;
 mod blocking;
+mod breaker;
 mod cache;
 mod clock;
 mod decision;

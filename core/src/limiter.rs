@@ -14,7 +14,7 @@ pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::line::Lines;
 use crate::algorithm::{Logged, Step};
 use crate::clock;
-use crate::decision::{Decision, Reply};
+use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Subject};
 use crate::plan::{Action, Call, Plan};
@@ -23,7 +23,7 @@ use crate::request_id;
 use crate::rule::{Algorithm, BoundLimit, Rule};
 use crate::spent::SPENT;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{Answer, RedisStore};
 
 /// Decides whether requests may pass. Cheap to clone; clones share everything.
 ///
@@ -295,17 +295,18 @@ impl Inner {
     }
 
     /// Decides, by the store or by the rule's failure policy.
-    async fn decide(&self, call: Call) -> Result<Decision> {
-        match self.ask(&call).await {
-            Ok(reply) => Ok(Decision::from_store(call, reply)),
-            Err(failure) => Ok(Decision::from_policy(call, failure)),
-        }
-    }
-
-    async fn ask(&self, call: &Call) -> Result<Reply> {
-        match &self.store {
-            Store::Memory(store) => Ok(store.decide(call)),
-            Store::Redis(store) => answer(store.decide(call.clone())?).await,
+    async fn decide(&self, call: Call) -> Decision {
+        let answer = match &self.store {
+            Store::Memory(store) => Answer::Store(store.decide(&call)),
+            Store::Redis(store) => match store.decide(&call) {
+                Ok(owed) => owed.await.unwrap_or_else(|_| store.fall_back(&call, ended())),
+                Err(answer) => answer,
+            },
+        };
+        match answer {
+            Answer::Store(reply) => Decision::from_store(call, reply),
+            Answer::Local(reply, failure) => Decision::from_local(call, reply, failure),
+            Answer::Failed(failure) => Decision::from_policy(call, failure),
         }
     }
 
@@ -345,5 +346,9 @@ impl Inner {
 
 /// The I/O thread answers every call by its deadline, unless it is gone.
 async fn answer<T>(owed: crate::store::redis::Owed<T>) -> Result<T> {
-    owed.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::StoreUnavailable, "the I/O thread has ended")))
+    owed.await.unwrap_or_else(|_| Err(ended()))
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::StoreUnavailable, "the I/O thread has ended")
 }

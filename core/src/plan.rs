@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     /// What stored keys begin with.
     pub(crate) prefix: Arc<str>,
     pub(crate) on_error: OnError,
+    /// What decides in this process while the store fails, where that is the policy.
+    pub(crate) local: Option<Arc<Plan>>,
     pub(crate) enforces: bool,
     pub(crate) has_log: bool,
     has_enforced_log: bool,
@@ -25,33 +27,51 @@ const MAX_LOG_COST: u64 = 10_000;
 
 impl Plan {
     pub(crate) fn new<'a>(rules: impl IntoIterator<Item = &'a Rule>, prefix: &Arc<str>) -> Result<Plan> {
-        let mut limits: Vec<Arc<BoundLimit>> = Vec::new();
+        let (mut limits, mut shared): (Vec<Arc<BoundLimit>>, Vec<Arc<BoundLimit>>) = (Vec::new(), Vec::new());
         let mut on_error = OnError::Allow;
         for rule in rules {
+            let share = match rule.failure_policy() {
+                OnError::Local { share: 0 } => {
+                    let message = format!("rule {:?}: share is 0; write how many processes serve it", rule.name());
+                    return Err(Error::new(ErrorKind::InvalidRule, message));
+                }
+                OnError::Local { share } => share,
+                OnError::Allow | OnError::Deny => 1,
+            };
+            // Deny over local over allow.
+            on_error = match (on_error, rule.failure_policy()) {
+                (OnError::Deny, _) | (_, OnError::Deny) => OnError::Deny,
+                (local @ OnError::Local { .. }, _) | (_, local @ OnError::Local { .. }) => local,
+                (OnError::Allow, OnError::Allow) => OnError::Allow,
+            };
             for limit in rule.limits() {
                 if limits.iter().any(|other| other.suffix == limit.suffix) {
                     let message = format!("the call names rule {:?} twice; name each rule once", rule.name());
                     return Err(Error::new(ErrorKind::InvalidRequest, message));
                 }
                 limits.push(Arc::clone(limit));
-            }
-            if rule.failure_policy() == OnError::Deny {
-                on_error = OnError::Deny;
+                shared.push(Arc::new(limit.shared(share)));
             }
         }
         if limits.is_empty() || limits.len() > MAX_LIMITS {
             let message = format!("a call has 1 to {MAX_LIMITS} limits, and this one has {}", limits.len());
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
+        let local = matches!(on_error, OnError::Local { .. }).then(|| Arc::new(Plan::of(shared, prefix, on_error)));
+        Ok(Plan { local, ..Plan::of(limits, prefix, on_error) })
+    }
+
+    fn of(limits: Vec<Arc<BoundLimit>>, prefix: &Arc<str>, on_error: OnError) -> Plan {
         let is_log = |limit: &&Arc<BoundLimit>| limit.algorithm == Algorithm::SlidingWindowLog;
-        Ok(Plan {
+        Plan {
             prefix: Arc::clone(prefix),
             on_error,
+            local: None,
             enforces: limits.iter().any(|limit| limit.enforce),
             has_log: limits.iter().any(|limit| is_log(&limit)),
             has_enforced_log: limits.iter().any(|limit| is_log(&limit) && limit.enforce),
             limits,
-        })
+        }
     }
 
     /// The cost, if it can be meant.
@@ -110,4 +130,12 @@ pub(crate) struct Call {
     pub(crate) cost: u32,
     pub(crate) id: RequestId,
     pub(crate) deadline: Duration,
+}
+
+impl Call {
+    /// The same call as this process decides it while the store fails.
+    pub(crate) fn local(self) -> Call {
+        let plan = self.plan.local.as_ref().map_or_else(|| Arc::clone(&self.plan), Arc::clone);
+        Call { plan, ..self }
+    }
 }

@@ -79,6 +79,12 @@ pub enum OnError {
     Allow,
     /// Refuse the request.
     Deny,
+    /// Decide in this process, with each limit and burst divided by `share`: the number of processes that serve the
+    /// rule, at least 1. A limit above 0 stays at least 1.
+    Local {
+        /// How many processes share the limits.
+        share: u32,
+    },
 }
 
 /// One limit: `quota` units per `window`. [`Rule::new`] judges its numbers.
@@ -217,7 +223,7 @@ const MAX_WINDOW: Duration = Duration::from_secs(366 * 86_400);
 const MAX_REFILL: Duration = Duration::from_secs(70 * 31_556_952);
 
 /// A limit as its rule has it: judged, in whole microseconds, with the end of its stored key.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BoundLimit {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: u32,
@@ -279,6 +285,12 @@ impl BoundLimit {
             count_suffix: Suffix::new(rule, "count", window_ms, None),
             slack: key::slack(window_ms),
         })
+    }
+
+    /// The same limit for one of `share` processes that know nothing of each other.
+    pub(crate) fn shared(&self, share: u32) -> BoundLimit {
+        let part = |units: u32| (units / share.max(1)).max(units.min(1));
+        BoundLimit { quota: part(self.quota), burst: part(self.burst), ..self.clone() }
     }
 
     /// Refuses everything, and is meant (law 12).

@@ -168,7 +168,7 @@ fn a_lost_server_answers_all_that_waited_and_is_used_again() {
     });
     assert!(killed.iter().any(|decision| decision.origin() == Origin::Closed));
     server.restart();
-    eventually(SOON, || limiter.check("r", "k").sure().origin() == Origin::Store);
+    eventually(SOON, || limiter.check("r", "k").wait().is_ok_and(|decision| decision.origin() == Origin::Store));
 }
 
 #[test]

@@ -80,21 +80,42 @@ struct RuleTable {
     /// Rates as text, or a list of limits.
     limits: Limits,
     /// What to answer when the store fails.
-    #[serde(default, deserialize_with = "OnErrorShape::deserialize")]
-    #[schemars(with = "OnErrorShape", extend("default" = "allow"))]
-    on_error: OnError,
+    #[serde(default)]
+    #[schemars(extend("default" = "allow"))]
+    on_error: OnErrorShape,
+    /// With `on_error = "local"`: how many processes share the limits while they cannot ask the store.
+    #[schemars(range(min = 1))]
+    share: Option<u32>,
     /// Whether the rule blocks; with `false` every limit of it only reports.
     #[serde(default = "yes")]
     #[schemars(extend("default" = true))]
     enforce: bool,
 }
 
-#[derive(Deserialize, JsonSchema)]
-#[serde(remote = "OnError", rename_all = "lowercase")]
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 enum OnErrorShape {
+    #[default]
     Allow,
     Deny,
+    Local,
+}
+
+impl OnErrorShape {
+    fn judged(self, share: Option<u32>) -> Result<OnError> {
+        match (self, share) {
+            (OnErrorShape::Local, Some(0)) => {
+                Err(super::invalid("share is 0; write how many processes serve the rule"))
+            }
+            (OnErrorShape::Local, share) => Ok(OnError::Local { share: share.unwrap_or(1) }),
+            (_, Some(_)) => {
+                Err(super::invalid("share is of on_error = \"local\" alone; write that too, or leave share out"))
+            }
+            (OnErrorShape::Allow, None) => Ok(OnError::Allow),
+            (OnErrorShape::Deny, None) => Ok(OnError::Deny),
+        }
+    }
 }
 
 /// The limits of one rule: rates as text, or a list.
@@ -139,12 +160,13 @@ fn yes() -> bool {
 
 impl RuleShape {
     fn of(limits: Limits) -> RuleShape {
-        RuleShape(RuleTable { limits, on_error: OnError::default(), enforce: yes() })
+        RuleShape(RuleTable { limits, on_error: OnErrorShape::default(), share: None, enforce: yes() })
     }
 
     fn judged(self, name: String) -> Result<Rule> {
-        let RuleShape(RuleTable { limits, on_error, enforce }) = self;
+        let RuleShape(RuleTable { limits, on_error, share, enforce }) = self;
         let within = |error: Error| error.within(format!("rule {name:?}"));
+        let on_error = on_error.judged(share).map_err(within)?;
         let mut judged = Vec::new();
         for shape in limits.0 {
             judged.extend(shape.limits().map_err(within)?);

@@ -173,7 +173,7 @@ fn names_the_rule_that_is_wrong() {
         (json!({}), "rules.api: the field `limits` is missing; write limits = \"100/m\", or a list of limits"),
         (
             json!({"limit": 3, "window": "1s"}),
-            "rules.api: there is no field `limit`; write one of `limits`, `on_error`, `enforce`",
+            "rules.api: there is no field `limit`; write one of `limits`, `on_error`, `share`, `enforce`",
         ),
         (
             json!({"limits": {}}),

@@ -131,7 +131,7 @@ impl<'a> Check<'a> {
         let inner = &self.limiter.inner;
         match inner.decide_here(self.judged()?) {
             Ok(decision) => Ok(decision),
-            Err(call) => blocking::wait(inner.decide(call)),
+            Err(call) => Ok(blocking::wait(inner.decide(call))),
         }
     }
 
@@ -162,7 +162,7 @@ impl IntoFuture for Check<'_> {
 
     fn into_future(self) -> Pending<Decision> {
         let (limiter, call) = (self.limiter.clone(), self.judged());
-        Pending::new(async move { limiter.inner.decide(call?).await })
+        Pending::new(async move { Ok(limiter.inner.decide(call?).await) })
     }
 }
 
@@ -213,7 +213,7 @@ impl<'a> Acquire<'a> {
     pub fn wait(self) -> Result<Decision> {
         let (inner, until) = (&self.check.limiter.inner, clock::after(self.timeout));
         let call = self.check.judged()?;
-        blocking::wait(line::acquire(inner, call, until))
+        Ok(blocking::wait(line::acquire(inner, call, until)))
     }
 }
 
@@ -224,7 +224,7 @@ impl IntoFuture for Acquire<'_> {
     fn into_future(self) -> Pending<Decision> {
         let (limiter, timeout) = (self.check.limiter.clone(), self.timeout);
         let call = self.check.judged();
-        Pending::new(async move { line::acquire(&limiter.inner, call?, clock::after(timeout)).await })
+        Pending::new(async move { Ok(line::acquire(&limiter.inner, call?, clock::after(timeout)).await) })
     }
 }
 

@@ -1,15 +1,15 @@
 //! Waiters on one rule and key stand in line, and only the head asks the store.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use tokio::sync::{Mutex as Queue, watch};
+use tokio::sync::{Mutex as Queue, MutexGuard, watch};
 
 use super::Inner;
 use crate::clock;
 use crate::decision::Decision;
-use crate::error::Result;
 use crate::io;
 use crate::plan::{Action, Call};
 
@@ -28,45 +28,62 @@ struct Line {
 }
 
 /// Waits to be admitted until a point in time, and then tells how things stand.
-pub(super) async fn acquire(inner: &Inner, call: Call, until: Instant) -> Result<Decision> {
+pub(super) async fn acquire(inner: &Inner, call: Call, until: Instant) -> Decision {
     if can_never_fit(&call) {
         return inner.decide(call).await;
     }
     let line = inner.lines.line(&call);
     let mut known = line.until.subscribe();
-    let head = loop {
-        if known.borrow_and_update().is_some_and(|wait| wait > until) {
-            return in_vain(inner, call).await;
+    // Both live as long as the wait: a place in line that was let go of would be lost.
+    let (mut turn, mut end) = (pin!(line.head.lock()), pin!(io::sleep_until(until)));
+    let turn = loop {
+        let wait = *known.borrow_and_update();
+        if let Some(wait) = wait.filter(|wait| *wait > until) {
+            return in_vain(inner, call, wait).await;
         }
         tokio::select! {
             biased;
-            head = line.head.lock() => break head,
-            () = io::sleep_until(until) => return in_vain(inner, call).await,
+            turn = &mut turn => break turn,
+            () = &mut end => {
+                return in_vain(inner, call, wait.unwrap_or(until)).await;
+            }
             _ = known.changed() => {}
         }
     };
-    let decision = stand_at_head(inner, &call, &line, until).await;
-    line.until.send_replace(None);
-    drop(head);
-    decision
+    Head { line: &line, _turn: turn }.acquire(inner, call, until).await
 }
 
-/// How things stand, for somebody who waited in vain.
-async fn in_vain(inner: &Inner, call: Call) -> Result<Decision> {
-    inner.decide(Call { action: Action::Peek, ..call }).await
+/// How things stand, for somebody who waited in vain: refused even where the cost would fit, since others come first.
+async fn in_vain(inner: &Inner, call: Call, wait: Instant) -> Decision {
+    let decision = inner.decide(Call { action: Action::Peek, ..call }).await;
+    decision.behind_others(wait.saturating_duration_since(clock::instant()))
 }
 
-/// Asks until admitted, or until it is known that the time will not do.
-async fn stand_at_head(inner: &Inner, call: &Call, line: &Line, until: Instant) -> Result<Decision> {
-    loop {
-        let decision = inner.decide(call.clone()).await?;
-        let Some(wait) = decision.retry_after() else { return Ok(decision) };
-        let next = clock::instant() + wait;
-        if next > until {
-            return Ok(decision);
+/// Who asks the store. What it knows of its wait goes with it, however it ends.
+struct Head<'a> {
+    line: &'a Line,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Head<'_> {
+    /// Asks until admitted, or until it is known that the time will not do.
+    async fn acquire(self, inner: &Inner, call: Call, until: Instant) -> Decision {
+        loop {
+            let decision = inner.decide(call.clone()).await;
+            let Some(wait) = decision.retry_after() else { return decision };
+            let next = clock::instant() + wait;
+            if next > until {
+                return decision;
+            }
+            self.line.until.send_replace(Some(next));
+            io::sleep_until(next).await;
         }
-        line.until.send_replace(Some(next));
-        io::sleep_until(next).await;
+    }
+}
+
+impl Drop for Head<'_> {
+    fn drop(&mut self) {
+        self.line.until.send_replace(None);
     }
 }
 
@@ -85,7 +102,7 @@ impl Lines {
         })
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<String, Weak<Line>>> {
+    fn lines(&self) -> std::sync::MutexGuard<'_, HashMap<String, Weak<Line>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -152,6 +152,49 @@ fn w5_a_waiter_dropped_from_the_line_makes_room_for_the_next() {
 }
 
 #[test]
+fn a_waiter_behind_a_larger_one_is_not_told_that_it_may_pass() {
+    for_each_store(|place| {
+        let limiter = build(place.real_time_builder(), &[("r", "10/h")]);
+        assert_eq!(limiter.check("r", "k").cost(7).sure().remaining(), 3);
+        let mut head = Box::pin(limiter.acquire("r", "k").cost(5).timeout(Duration::from_secs(7_200)).into_future());
+        let mut context = Context::from_waker(Waker::noop());
+        eventually(SOON, || {
+            assert!(head.as_mut().poll(&mut context).is_pending());
+            let behind =
+                limiter.acquire("r", "k").cost(2).timeout(Duration::from_millis(20)).wait().expect("an answer");
+            assert!(!behind.allowed() && behind.receipt().is_empty(), "{behind:?}");
+            // As soon as the head knows its own wait, those behind it know theirs.
+            behind.retry_after().is_some_and(|wait| wait > Duration::from_secs(3_000))
+        });
+        assert_eq!(limiter.peek("r", "k").sure().remaining(), 3);
+        // The head leaves, and what it knew leaves with it.
+        drop(head);
+        let next = limiter.acquire("r", "k").cost(2).timeout(SOON).wait().expect("an answer");
+        assert!(next.allowed() && !next.receipt().is_empty());
+        assert_eq!(limiter.peek("r", "k").sure().remaining(), 1);
+    });
+}
+
+#[test]
+fn waiters_are_admitted_in_the_order_in_which_they_came() {
+    let limiter = build(Place::memory().real_time_builder(), &[("r", "1/30ms")]);
+    assert!(limiter.check("r", "k").sure().allowed());
+    let mut waiters: Vec<_> = (0..12).map(|_| Some(begun(&limiter, "k"))).collect();
+    let (mut context, mut order) = (Context::from_waker(Waker::noop()), Vec::new());
+    eventually(SOON, || {
+        // The last first, so that a place in line is the only reason to come first.
+        for (number, waiter) in waiters.iter_mut().enumerate().rev() {
+            if waiter.as_mut().is_some_and(|future| future.as_mut().poll(&mut context).is_ready()) {
+                *waiter = None;
+                order.push(number);
+            }
+        }
+        order.len() == 12
+    });
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[test]
 fn waiters_are_admitted_one_after_another_and_never_too_many() {
     for_each_store(|place| {
         let limiter = build(place.real_time_builder(), &[("r", "4/300ms")]);

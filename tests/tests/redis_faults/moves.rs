@@ -191,6 +191,24 @@ fn r1_a_replica_whose_master_died_takes_over() {
 }
 
 #[test]
+fn r9_a_replica_whose_master_hangs_takes_over() {
+    let cluster = moving_cluster();
+    let limiter = limiter(&cluster.url(), "hung", "9/h");
+    assert_eq!(limiter.check("r", "k").cost(3).sure().remaining(), 6);
+    let key = slot(b"hung:1:{k}");
+    let master = cluster.master_of(key);
+    assert!(master.call::<u64>("WAIT 1 5000") >= 1);
+    let port = master.port();
+    master.pause();
+    let peek = || limiter.peek("r", "k").deadline(Duration::from_millis(100)).wait().expect("it can be meant");
+    eventually(SOON, || peek().origin() == Origin::Store);
+    assert_eq!(limiter.check("r", "k").sure().remaining(), 5);
+    cluster.nodes().iter().find(|node| node.port() == port).expect("it is one of the six").resume();
+    cluster.settle();
+    assert_eq!(limiter.check("r", "k").sure().remaining(), 4);
+}
+
+#[test]
 fn a_cluster_is_found_by_any_one_of_its_nodes() {
     let cluster = moving_cluster();
     for (index, node) in cluster.nodes().iter().enumerate() {

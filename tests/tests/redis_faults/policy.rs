@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::{Decision, ErrorKind, Limiter, OnError, Origin, Rule};
 use tidegate_tests::limiters::{Sure, build, drain, timed};
-use tidegate_tests::servers::{Server, eventually};
+use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
 const SOON: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_millis(200);
@@ -77,9 +77,104 @@ fn on_error_decides_while_a_server_is_silent_and_the_store_does_afterwards() {
     assert_policies(&limiter, &SILENT);
     server.resume();
     // What was charged without our knowing is given back where the call was answered as refused.
-    let left = |rule| limiter.peek(rule, "k").deadline(SOON).sure().remaining();
-    eventually(SOON, || left("deny") == 5);
-    assert!(left("allow") < 5);
+    let left = |rule| {
+        let decision = limiter.peek(rule, "k").deadline(SOON).wait().expect("a store that fails is no error");
+        (decision.origin() == Origin::Store).then(|| decision.remaining())
+    };
+    eventually(SOON, || left("deny") == Some(5));
+    assert!(left("allow").is_some_and(|left| left < 5));
+}
+
+#[test]
+fn local_decides_here_with_a_share_of_each_limit_while_the_store_fails() {
+    let server = Server::start();
+    let rule = |name: &str, limits: &str, share| {
+        Rule::parse(name, limits).expect("the rule can be meant").on_error(OnError::Local { share })
+    };
+    let rules = [
+        rule("half", "8/h; 9/d burst 6", 2),
+        rule("least", "3/h", 100),
+        rule("none", "0/h", 1),
+        Rule::parse("deny", "9/h").expect("the rule can be meant").on_error(OnError::Deny),
+        Rule::parse("allow", "9/h").expect("the rule can be meant"),
+    ];
+    let limiter = Limiter::builder().url(&server.url()).deadline(DEADLINE).rules(rules).build().expect("they can");
+    limiter.ready(SOON).wait().expect("the server is up");
+    assert_eq!(limiter.check("half", "k").deadline(SOON).sure().remaining(), 5, "the store decides alone");
+    server.kill();
+    let local = |rules: &[&str]| {
+        let decision = checked(&limiter, rules);
+        assert!(decision.failure().is_some() && decision.receipt().is_empty(), "it says why, and charged no store");
+        (decision.origin(), decision.allowed(), decision.remaining())
+    };
+    let half: Vec<_> = (0..4).map(|_| local(&["half"])).collect();
+    let (here, closed) = (Origin::Local, Origin::Closed);
+    assert_eq!(half, [(here, true, 2), (here, true, 1), (here, true, 0), (here, false, 0)], "three at once of six");
+    assert_eq!([local(&["least"]), local(&["least"])], [(here, true, 0), (here, false, 0)], "at least one");
+    assert_eq!(local(&["none"]), (here, false, 0), "and none stays none");
+    assert_eq!(local(&["half", "deny"]), (closed, false, 0), "deny comes over local");
+    assert!(matches!(local(&["half", "allow"]), (Origin::Local, false, 0)), "and local over allow");
+    server.restart();
+    eventually(SOON, || checked(&limiter, &["allow"]).origin() == Origin::Store);
+    assert_eq!(drain(&limiter, "half", "k", 9), 6, "the store knows nothing of it");
+}
+
+/// How many scripts a server was asked to run.
+fn asked(server: &Server) -> u64 {
+    let stats: String = server.call("INFO commandstats");
+    let calls = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    calls.filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_silent_server_is_left_alone_until_a_probe_is_answered() {
+    let server = Server::start();
+    let limiter = limiter(&server.url(), Duration::from_millis(20));
+    limiter.ready(SOON).wait().expect("the server is up");
+    let before = asked(&server);
+    server.pause();
+    let decisions: Vec<_> = (0..5_000).map(|_| checked(&limiter, &["deny"])).collect();
+    assert!(decisions.iter().all(|decision| decision.origin() == Origin::Closed));
+    let is_open = |decision: &Decision| {
+        decision.failure().is_some_and(|error| error.message().starts_with("the circuit is open: "))
+    };
+    assert!(!is_open(&decisions[0]) && is_open(&decisions[4_999]));
+    server.resume();
+    eventually(SOON, || checked(&limiter, &["allow"]).origin() == Origin::Store);
+    let sent = asked(&server) - before;
+    assert!(sent < 500, "5,000 calls, and {sent} of them were sent");
+}
+
+#[test]
+fn a_dead_shard_opens_the_circuit_of_no_other() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster.url(), DEADLINE);
+    limiter.ready(SOON).wait().expect("the cluster is up");
+    let of = |user: usize| cluster.master_of(slot(format!("tidegate:1:{{user{user}}}").as_bytes())).port();
+    let dead = of(0);
+    let (here, elsewhere): (Vec<usize>, Vec<usize>) = (0..60).partition(|user| of(*user) == dead);
+    let master = cluster.nodes().iter().find(|node| node.port() == dead).expect("it is one of the six");
+    master.pause();
+    let check = |user: &usize| limiter.check("deny", format!("user{user}")).wait().expect("it can be meant");
+    let unwell = here.iter().cycle().take(20).map(check).last().expect("it has some");
+    assert!(unwell.failure().is_some_and(|error| error.message().starts_with("the circuit is open: ")), "{unwell:?}");
+    for decision in elsewhere.iter().map(check) {
+        assert_eq!(decision.origin(), Origin::Store, "{:?}", decision.failure());
+    }
+    master.resume();
+    eventually(SOON, || here.first().map(check).is_some_and(|decision| decision.origin() == Origin::Store));
+}
+
+#[test]
+fn the_last_limiter_takes_its_connections_with_it() {
+    let server = Server::start();
+    let clients = || server.info("connected_clients").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    for round in 0..20 {
+        let limiter = build(Limiter::builder().url(&server.url()).prefix(format!("p{round}")), &[("r", "5/h")]);
+        limiter.ready(SOON).wait().expect("the server is up");
+        assert!(limiter.check("r", "k").deadline(SOON).sure().allowed());
+    }
+    eventually(SOON, || clients() <= 2);
 }
 
 #[test]

@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use super::failure::{Failure, unavailable};
 use super::node::{Link, Node};
 use super::script::{self, Request};
-use super::{LATE, RedisStore, timeout};
+use super::{Answer, LATE, RedisStore, timeout};
+use crate::breaker::Breaker;
 use crate::clock;
 use crate::decision::Reply;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io;
 use crate::plan::Call;
-use crate::rule::OnError;
 
 /// The most checks that leave together: more gain little, and a server runs nothing else meanwhile.
 const MOST_TOGETHER: usize = 128;
@@ -35,20 +35,23 @@ pub(super) struct Job {
     request: Request,
     deadline: Instant,
     /// Nobody is waiting any more once it is taken.
-    sender: Option<oneshot::Sender<Result<Reply>>>,
+    sender: Option<oneshot::Sender<Answer>>,
+    /// That of the node which it was meant for, or of the store where no node was known.
+    breaker: Arc<Breaker>,
     /// Answered at its deadline by a policy that let it pass: a charge that comes to light later stands.
     passed: bool,
 }
 
 impl Job {
-    pub(super) fn new(store: Arc<RedisStore>, call: Call, sender: oneshot::Sender<Result<Reply>>) -> Job {
+    pub(super) fn new(
+        store: Arc<RedisStore>,
+        call: Call,
+        request: Request,
+        sender: oneshot::Sender<Answer>,
+        breaker: Arc<Breaker>,
+    ) -> Job {
         let deadline = clock::after(call.deadline);
-        let request = Request::decide(&call, &store.prefix, store.lease());
-        Job { store, call, request, deadline, sender: Some(sender), passed: false }
-    }
-
-    pub(super) fn slot(&self) -> u16 {
-        self.request.slot()
+        Job { store, call, request, deadline, sender: Some(sender), breaker, passed: false }
     }
 
     /// Whether it is little work, as nearly all calls are.
@@ -66,17 +69,29 @@ impl Job {
 
     /// Answers it as unanswered; what comes of it is still waited for.
     fn expire(&mut self) {
-        if let Some(sender) = self.sender.take() {
-            let answered = sender.send(Err(timeout())).is_ok();
-            self.passed = answered && (self.call.plan.on_error == OnError::Allow || !self.call.plan.enforces);
-        }
+        let Some(sender) = self.sender.take() else { return };
+        self.store.failed(&self.breaker, &timeout());
+        let answer = self.store.fall_back(&self.call, timeout());
+        let passes = answer.passes(&self.call);
+        self.passed = sender.send(answer).is_ok() && passes;
     }
 
     /// Tells the outcome. What it charged and nobody took as admitted is given back, once (law 14).
     fn settle(mut self, answer: Result<Reply>) {
-        let unclaimed = match self.sender.take() {
-            Some(sender) => sender.send(answer).err().and_then(Result::ok),
-            None => answer.ok().filter(|_| !self.passed),
+        match &answer {
+            Err(error) if is_of_node(error) => self.store.failed(&self.breaker, error),
+            _ => self.store.succeeded(&self.breaker),
+        }
+        let unclaimed = match (self.sender.take(), answer) {
+            (Some(sender), Ok(reply)) => match sender.send(Answer::Store(reply)) {
+                Err(Answer::Store(reply)) => Some(reply),
+                _ => None,
+            },
+            (Some(sender), Err(error)) => {
+                let _ = sender.send(self.store.fall_back(&self.call, error));
+                None
+            }
+            (None, answer) => answer.ok().filter(|_| !self.passed),
         };
         if let Some(reply) = unclaimed.filter(Reply::is_charged) {
             let Job { store, call, .. } = self;
@@ -99,6 +114,11 @@ impl Job {
         let reply = answer.and_then(|reply| script::decision(&reply, &self.call));
         self.settle(reply);
     }
+}
+
+/// Whether an error says that a node is not well, rather than that it does not like the call.
+fn is_of_node(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::StoreUnavailable | ErrorKind::Timeout | ErrorKind::UnsupportedServer)
 }
 
 /// What waits to leave for one node.

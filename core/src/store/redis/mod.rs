@@ -14,7 +14,7 @@ mod topology;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -27,14 +27,16 @@ use self::failure::{Failure, unavailable};
 use self::script::Request;
 use self::topology::Topology;
 use crate::algorithm::{Logged, Step, Tally};
-use crate::clock;
+use crate::breaker::{Breaker, Change};
+use crate::clock::{self, Clock};
 use crate::decision::{Decision, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io;
 use crate::key::{Subject, Suffix};
 use crate::plan::Call;
 use crate::receipt::Receipt;
-use crate::rule::BoundLimit;
+use crate::rule::{BoundLimit, OnError};
+use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 
 /// What makes two stores the same: limiters that agree on it share connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,8 +52,29 @@ pub(crate) struct RedisStore {
     prefix: Arc<str>,
     /// Charges that came to light after their call was answered as refused, and were given back.
     late_refunds: AtomicU64,
+    /// Decides while the store fails, for rules that want it.
+    fallback: OnceLock<MemoryStore>,
     #[cfg(feature = "testing")]
     given: testing::GivenClock,
+}
+
+/// How a check or peek ended.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Store(Reply),
+    /// Decided in this process, since the store failed.
+    Local(Reply, Error),
+    Failed(Error),
+}
+
+impl Answer {
+    /// Whether the request may pass.
+    fn passes(&self, call: &Call) -> bool {
+        match self {
+            Answer::Store(reply) | Answer::Local(reply, _) => reply.allowed || !call.plan.enforces,
+            Answer::Failed(_) => call.plan.on_error == OnError::Allow || !call.plan.enforces,
+        }
+    }
 }
 
 /// An answer that the I/O thread owes.
@@ -77,6 +100,7 @@ impl RedisStore {
             topology: Topology::new(config.location.clone(), config.access.clone()),
             prefix: Arc::clone(&config.prefix),
             late_refunds: AtomicU64::new(0),
+            fallback: OnceLock::new(),
             #[cfg(feature = "testing")]
             given: testing::GivenClock::default(),
         });
@@ -86,22 +110,48 @@ impl RedisStore {
         Ok(store)
     }
 
-    pub(crate) fn decide(self: &Arc<Self>, call: Call) -> Result<Owed<Reply>> {
+    /// Begins a check or peek. Where its node is known to be unwell, the answer is there at once.
+    pub(crate) fn decide(self: &Arc<Self>, call: &Call) -> Result<oneshot::Receiver<Answer>, Answer> {
+        let request = Request::decide(call, &self.prefix, self.lease());
+        let node = self.topology.known(request.slot());
+        let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
+        breaker.admit(clock::instant()).map_err(|error| self.fall_back(call, error))?;
         let (sender, receiver) = oneshot::channel();
-        let job = Job::new(Arc::clone(self), call, sender);
-        match self.topology.known(job.slot()) {
-            Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job)?,
-            _ => {
-                io::handle()?.spawn(job.alone());
-            }
-        }
+        let job = Job::new(Arc::clone(self), call.clone(), request, sender, Arc::clone(breaker));
+        let begun = match node {
+            Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job),
+            _ => io::handle().map(|handle| drop(handle.spawn(job.alone()))),
+        };
+        begun.map_err(|error| self.fall_back(call, error))?;
         Ok(receiver)
+    }
+
+    /// What a call is answered when the store fails it.
+    pub(crate) fn fall_back(&self, call: &Call, error: Error) -> Answer {
+        if call.plan.local.is_none() {
+            return Answer::Failed(error);
+        }
+        let fallback = self.fallback.get_or_init(|| MemoryStore::new(DEFAULT_MAX_KEYS, Clock::default()));
+        Answer::Local(fallback.decide(&call.clone().local()), error)
+    }
+
+    fn failed(self: &Arc<Self>, breaker: &Breaker, error: &Error) {
+        if breaker.failed(error, clock::instant()) == Change::Opened {
+            log::warn!("the store fails, and is left alone for a while: {error}");
+        }
+        self.topology.refresh();
+    }
+
+    fn succeeded(&self, breaker: &Breaker) {
+        if breaker.succeeded() == Change::Closed {
+            log::info!("the store answers again");
+        }
     }
 
     pub(crate) fn refund(self: &Arc<Self>, receipt: &Receipt, rates: &[u32], deadline: Instant) -> Result<Owed<bool>> {
         let request = Request::refund(receipt, rates);
         let store = Arc::clone(self);
-        Self::owe(deadline, async move { script::refunded(&store.run(request, deadline, false).await?) })
+        self.owe(deadline, async move { script::refunded(&store.run(request, deadline, false).await?) })
     }
 
     pub(crate) fn count(
@@ -114,7 +164,7 @@ impl RedisStore {
     ) -> Result<Owed<Tally>> {
         let request = Request::count(format!("{}{suffix}", subject.base(&self.prefix)), window_ms, step, self.lease());
         let store = Arc::clone(self);
-        Self::owe(deadline, async move { script::tally(&store.run(request, deadline, false).await?) })
+        self.owe(deadline, async move { script::tally(&store.run(request, deadline, false).await?) })
     }
 
     pub(crate) fn reset(
@@ -127,7 +177,7 @@ impl RedisStore {
         let suffixes = limits.iter().flat_map(|limit| [limit.suffix.text(), limit.count_suffix.text()]);
         let keys: Vec<String> = suffixes.map(|suffix| format!("{base}{suffix}")).collect();
         let store = Arc::clone(self);
-        Self::owe(deadline, async move {
+        self.owe(deadline, async move {
             for key in keys {
                 let mut command = redis::cmd("DEL");
                 command.arg(&key);
@@ -146,7 +196,7 @@ impl RedisStore {
     ) -> Result<Owed<Vec<Logged>>> {
         let key = format!("{}{suffix}", subject.base(&self.prefix));
         let store = Arc::clone(self);
-        Self::owe(deadline, async move {
+        self.owe(deadline, async move {
             let mut command = redis::cmd("ZRANGE");
             command.arg(&key).arg("-1000").arg("-1").arg("WITHSCORES");
             let reply = store.send(slot::of(key.as_bytes()), deadline, false, |_| command.clone()).await?;
@@ -158,7 +208,7 @@ impl RedisStore {
     /// Waits until every node is connected and knows the script.
     pub(crate) fn ready(self: &Arc<Self>, deadline: Instant) -> Result<Owed<()>> {
         let store = Arc::clone(self);
-        Self::owe(deadline, async move { store.warm_until(deadline).await })
+        self.owe(deadline, async move { store.warm_until(deadline).await })
     }
 
     pub(crate) fn late_refunds(&self) -> u64 {
@@ -167,13 +217,18 @@ impl RedisStore {
 
     /// Runs on the I/O thread and answers by the deadline, whatever the servers do.
     fn owe<T: Send + 'static>(
+        self: &Arc<Self>,
         deadline: Instant,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<Owed<T>> {
         let (sender, receiver) = oneshot::channel();
+        let topology = Arc::clone(&self.topology);
         io::handle()?.spawn(async move {
             let answer = tokio::time::timeout_at(deadline.into(), work).await;
-            let _ = sender.send(answer.unwrap_or_else(|_| Err(timeout())));
+            let _ = sender.send(answer.unwrap_or_else(|_| {
+                topology.refresh();
+                Err(timeout())
+            }));
         });
         Ok(receiver)
     }
@@ -231,10 +286,7 @@ impl RedisStore {
                     return Err(error);
                 }
             };
-            if clock::instant() >= deadline {
-                return Err(timeout());
-            }
-            match node.send(link, &command(known), asking).await {
+            match node.send_alone(link, command(known), asking, deadline).await {
                 Ok(value) => return Ok(value),
                 Err(Failure::UnknownScript) if known => known = false,
                 Err(Failure::Moved(to)) if redirects < MOST_REDIRECTS => {

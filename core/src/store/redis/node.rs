@@ -6,17 +6,21 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::address::Address;
 use super::batch::Queue;
 use super::connect::{self, Access};
 use super::failure::{self, Failure, unavailable};
+use super::{LATE, timeout};
+use crate::breaker::{Bounds, Breaker};
 use crate::clock;
 use crate::error::{Error, Result};
 
 /// How long an attempt to connect may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// The most calls that are alone on their way to one node: fewer than redis-rs takes without waiting itself.
+const MOST_ALONE: usize = 32;
 /// How long a failed attempt answers for those that come after it.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -25,11 +29,14 @@ pub(super) struct Node {
     pub(super) address: Address,
     access: Arc<Access>,
     pub(super) queue: Queue,
+    pub(super) breaker: Arc<Breaker>,
     state: Mutex<State>,
     changed: Notify,
     connections: AtomicU64,
+    /// Places for calls that are alone on their way.
+    alone: Arc<Semaphore>,
     /// Whether it has refused a script over several slots.
-    alone: AtomicBool,
+    refuses_batches: AtomicBool,
 }
 
 enum State {
@@ -66,10 +73,12 @@ impl Node {
             address,
             access,
             queue: Queue::default(),
+            breaker: Arc::new(Breaker::new(Bounds::default())),
             state: Mutex::new(State::Idle),
             changed: Notify::new(),
             connections: AtomicU64::new(0),
-            alone: AtomicBool::new(false),
+            alone: Arc::new(Semaphore::new(MOST_ALONE)),
+            refuses_batches: AtomicBool::new(false),
         })
     }
 
@@ -86,6 +95,11 @@ impl Node {
         }
     }
 
+    /// Whether it is connected, and has not failed of late.
+    pub(super) fn is_well(&self) -> bool {
+        self.up().is_some() && !self.breaker.is_troubled()
+    }
+
     /// The connection if it is up.
     pub(super) fn up(&self) -> Option<Link> {
         match &*self.state() {
@@ -96,11 +110,11 @@ impl Node {
 
     /// Whether checks of several slots may leave together. A server that is alone has no slots.
     pub(super) fn takes_batches(&self, link: &Link) -> bool {
-        !link.cluster || !self.alone.load(Ordering::Relaxed)
+        !link.cluster || !self.refuses_batches.load(Ordering::Relaxed)
     }
 
     pub(super) fn stop_batches(&self) {
-        self.alone.store(true, Ordering::Relaxed);
+        self.refuses_batches.store(true, Ordering::Relaxed);
     }
 
     /// Sends a command and returns its reply. With `asking`, as the target of a redirect for this key alone.
@@ -127,6 +141,31 @@ impl Node {
         })
     }
 
+    /// The same for a call that is alone on its way. Few are on theirs at a time, so that a server which does not read
+    /// is not sent what has long been given up; a reply is waited for though the caller has gone.
+    pub(super) async fn send_alone(
+        self: &Arc<Self>,
+        link: Link,
+        command: Cmd,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Value, Failure> {
+        let place = tokio::time::timeout_at(deadline.into(), Arc::clone(&self.alone).acquire_owned()).await;
+        if place.is_err() || clock::instant() >= deadline {
+            return Err(Failure::Refused(timeout()));
+        }
+        let (node, number) = (Arc::clone(self), link.number);
+        let sent = tokio::spawn(async move {
+            let reply = tokio::time::timeout(LATE, node.send(link, &command, asking)).await;
+            drop(place);
+            reply.unwrap_or_else(|_| {
+                node.drop_link(number);
+                Err(Failure::Lost(timeout()))
+            })
+        });
+        sent.await.unwrap_or_else(|_| Err(Failure::Lost(unavailable("the I/O thread has ended"))))
+    }
+
     /// Gives up a connection, so that the next call makes a new one.
     pub(super) fn drop_link(&self, number: u64) {
         let mut state = self.state();
@@ -149,6 +188,8 @@ impl Node {
         Ok(None)
     }
 
+    /// Connects, and stays to see the connection end. It does not keep the node: one that nobody needs any more is
+    /// dropped, and its connection with it.
     async fn connect(self: Arc<Self>) {
         let attempt = tokio::time::timeout(CONNECT_WITHIN, connect::connect(&self.address, &self.access)).await;
         let attempt = attempt.unwrap_or_else(|_| Err(unavailable(&format!("{} did not answer", self.address))));
@@ -157,9 +198,13 @@ impl Node {
             Ok(connected) => {
                 let number = self.connections.fetch_add(1, Ordering::Relaxed);
                 self.set(State::Up(Link { connection: connected.connection, cluster: connected.cluster, number }));
+                let node = Arc::downgrade(&self);
+                drop(self);
                 // The driver ends with the connection, and whatever was under way on it has failed by then.
                 connected.driver.await;
-                self.drop_link(number);
+                if let Some(node) = node.upgrade() {
+                    node.drop_link(number);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use super::address::{self, Address, Location};
 use super::connect::Access;
 use super::failure::{Failure, unavailable};
 use super::node::Node;
+use crate::breaker::{Bounds, Breaker};
 use crate::clock;
 use crate::error::{Error, Result};
 
@@ -25,6 +26,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Topology {
     location: Location,
     access: Arc<Access>,
+    /// Of the store as a whole, while no node is known.
+    pub(super) breaker: Arc<Breaker>,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -47,7 +50,8 @@ enum Map {
 impl Topology {
     pub(super) fn new(location: Location, access: Access) -> Arc<Topology> {
         let (access, state, changed) = (Arc::new(access), Mutex::default(), Notify::new());
-        Arc::new(Topology { location, access, state, changed })
+        let breaker = Arc::new(Breaker::new(Bounds::default()));
+        Arc::new(Topology { location, access, breaker, state, changed })
     }
 
     /// The node of a slot, if the map is there.
@@ -130,7 +134,11 @@ impl Topology {
 
     /// Asks one node after another, the known ones first, until one tells the map.
     async fn read(self: Arc<Self>) {
-        let known: Vec<Address> = self.state().nodes.keys().cloned().collect();
+        // Those that are unwell come last: each may take its time not to answer.
+        let mut known: Vec<(bool, Address)> =
+            self.state().nodes.values().map(|node| (!node.is_well(), node.address.clone())).collect();
+        known.sort_by_key(|(unwell, _)| *unwell);
+        let known: Vec<Address> = known.into_iter().map(|(_, address)| address).collect();
         let seeds = self.location.addresses.iter().filter(|seed| !known.contains(seed)).cloned();
         let mut outcome = Err(unavailable("the store has no address"));
         for address in known.iter().cloned().chain(seeds) {
