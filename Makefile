@@ -15,6 +15,7 @@ help:
 	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
 
 demo:
+	@$(CARGO) build --locked -p tidegate-cli
 	@$(RUN) tidegate-cli -- demo $(if $(URL),--url $(URL))
 
 test:
@@ -27,6 +28,7 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p tidegate -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p tidegate -p tidegate-lua
+	scripts/check-layers
 	scripts/check-release
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	else echo "cargo-deny is not here, so licences and sources were not checked. Type: cargo install --locked cargo-deny"; fi
@@ -37,6 +39,7 @@ bench:
 lua-cost:
 	@scripts/ensure-servers
 	@command -v valgrind >/dev/null || { echo "lua-cost needs valgrind. Type: sudo apt-get install valgrind" >&2; exit 1; }
+	@$(CARGO) build --locked -p tidegate-benches
 	@$(RUN) tidegate-benches --bin lua-cost
 
 mutants:

@@ -5,6 +5,7 @@ if code == 6 then
   if value then
     if #value ~= 14 then return nil, value end
     start, total = struct.unpack('>I7I7', value)
+    if start >= 4503599627370496 or total > 9007199254740991 then return nil, '' end
     if now >= start + window then start, total, value = now, 0, false end
   end
   local by = cost

@@ -39,7 +39,7 @@ pub(crate) fn run(replay: &args::Replay, screen: &mut Screen) -> Result<Exit, Fa
 /// The algorithms asked for, each once; all of them if none was, the default first among equals.
 fn chosen(asked: &[Algorithm]) -> Vec<Algorithm> {
     let mut chosen = Vec::new();
-    for algorithm in if asked.is_empty() { &Algorithm::ALL } else { asked } {
+    for algorithm in if asked.is_empty() { Algorithm::ALL } else { asked } {
         if !chosen.contains(algorithm) {
             chosen.push(*algorithm);
         }

@@ -20,6 +20,8 @@ pub(crate) struct Look {
 
 /// How long a look may be used, in nanoseconds: also the longest that a step of the system's clock is not noticed.
 const MOMENT: u64 = 1_000_000;
+/// How far apart time and counter may have been read, in nanoseconds: by so much the counter's time may lag.
+const TOGETHER: u64 = 10_000;
 
 impl Clock {
     /// Microseconds since 1970.
@@ -43,20 +45,30 @@ impl Look {
     #[inline(always)]
     fn now(&mut self, clock: &quanta::Clock) -> u64 {
         let counter = clock.raw();
-        // A counter that has gone back, as after a machine's sleep, says nothing.
-        if self.micros > 0 && counter >= self.counter {
-            let passed = clock.delta_as_nanos(self.counter, counter);
-            if passed < MOMENT {
-                return self.micros + passed / 1_000;
-            }
+        match self.told(counter, |from, to| clock.delta_as_nanos(from, to)) {
+            Some(micros) => micros,
+            None => self.again(clock),
         }
-        self.again(counter)
+    }
+
+    /// The time by the counter alone, while the look is good.
+    #[inline(always)]
+    fn told(&self, counter: u64, nanoseconds: impl Fn(u64, u64) -> u64) -> Option<u64> {
+        // A counter that has gone back, as after a machine's sleep, says nothing.
+        if self.micros == 0 || counter < self.counter {
+            return None;
+        }
+        let passed = nanoseconds(self.counter, counter);
+        (passed < MOMENT).then(|| self.micros + passed / 1_000)
     }
 
     #[cold]
-    fn again(&mut self, counter: u64) -> u64 {
-        *self = Look { micros: system(), counter };
-        self.micros
+    fn again(&mut self, clock: &quanta::Clock) -> u64 {
+        let (before, micros, after) = (clock.raw(), system(), clock.raw());
+        // Were the thread stopped in between, the two would not belong together.
+        let together = clock.delta_as_nanos(before, after) < TOGETHER;
+        *self = if together { Look { micros, counter: after } } else { Look::default() };
+        micros
     }
 }
 
@@ -75,4 +87,33 @@ pub(crate) fn instant() -> Instant {
 /// A point of the monotonic clock ahead, and of the farthest that it surely holds if it is asked for more.
 pub(crate) fn after(wait: Duration) -> Instant {
     instant() + wait.min(Duration::from_secs(100 * 365 * 86_400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_tells_the_time_for_a_moment_after_a_look() {
+        // A counter that counts thirds of nanoseconds.
+        let nanoseconds = |from: u64, to: u64| (to - from) / 3;
+        let look = Look { micros: 5_000_000, counter: 9_000 };
+        let told = |counter| look.told(counter, nanoseconds);
+        assert_eq!(told(9_000), Some(5_000_000));
+        assert_eq!(told(9_000 + 2_999), Some(5_000_000));
+        assert_eq!(told(9_000 + 3_000), Some(5_000_001));
+        assert_eq!(told(9_000 + 3 * MOMENT - 1), Some(5_000_999));
+        assert_eq!(told(9_000 + 3 * MOMENT), None, "the moment is over");
+        assert_eq!(told(8_999), None, "it has gone back");
+        assert_eq!(Look::default().told(0, nanoseconds), None, "there was no look");
+    }
+
+    #[test]
+    fn the_clock_keeps_to_the_systems() {
+        let (clock, mut look) = (Clock::default(), Look::default());
+        for _ in 0..100_000 {
+            let (before, now, after) = (system(), clock.now(&mut look), system());
+            assert!(now + 1 + TOGETHER / 1_000 >= before && now <= after + 1, "{before} {now} {after}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::rule::Rule;
 pub(crate) use secret::Secret;
 use shape::Shape;
-pub(crate) use store::{Store, Tls};
+pub(crate) use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, MAX_MAX_KEYS, Store, Tls};
 use tree::Tree;
 
 /// The text formats that a [`Document`] is read from.

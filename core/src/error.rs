@@ -61,7 +61,7 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into() }
+        Error { kind, message: without_logins(message.into()) }
     }
 
     /// What kind of error this is.
@@ -88,6 +88,18 @@ impl Error {
     }
 }
 
+/// A message may quote what was written in a wrong place, and that may be a URL with its user and password.
+fn without_logins(message: String) -> String {
+    let Some(from) = message.find("://").map(|colon| colon + 3) else { return message };
+    match message[from..].find('@') {
+        Some(end) if !message[from..from + end].contains(char::is_whitespace) => {
+            let rest = without_logins(message[from + end..].to_owned());
+            format!("{}***{rest}", &message[..from])
+        }
+        _ => message,
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code(), self.message)
@@ -98,3 +110,16 @@ impl std::error::Error for Error {}
 
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_login_is_quoted_wherever_it_was_written() {
+        let shown = |message: &str| Error::new(ErrorKind::InvalidDocument, message).message;
+        assert_eq!(shown("prefix \"redis://u:hunter2@h:1\" is bad"), "prefix \"redis://***@h:1\" is bad");
+        assert_eq!(shown("a://u:p@h and b://:q@h"), "a://***@h and b://***@h");
+        assert_eq!(shown("redis://h:1 and who@example.org"), "redis://h:1 and who@example.org");
+    }
+}

@@ -25,9 +25,10 @@ const FORMAT: &str = "1";
 /// The longest name of a rule or limit, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
 const MAX_PLAIN: usize = 64;
-const MAX_SUBJECT: usize = 64 * 1024;
+/// The longest key, in bytes.
+const MAX_KEY: usize = 64 * 1024;
 
-/// Who is limited: a user, an address, an API key. Any bytes but none; several parts stay apart.
+/// Who is limited: a user, an address, an API key. Any 1 to 65,536 bytes; several parts stay apart.
 ///
 /// ```
 /// use tidegate::Key;
@@ -39,7 +40,8 @@ const MAX_SUBJECT: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     escaped: Escaped,
-    empty: bool,
+    /// The bytes that were given; 0 where nothing was, or one part of several is empty.
+    length: usize,
 }
 
 type Escaped = SmallVec<[u8; 24]>;
@@ -51,22 +53,22 @@ impl Key {
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let (mut escaped, mut empty, mut count) = (Escaped::new(), false, 0);
-        for part in parts {
-            if count > 0 {
+        let (mut escaped, mut length, mut empty) = (Escaped::new(), 0, false);
+        for (index, part) in parts.into_iter().enumerate() {
+            if index > 0 {
                 escaped.push(b',');
             }
             empty |= part.as_ref().is_empty();
+            length += part.as_ref().len();
             escape(part.as_ref(), &mut escaped);
-            count += 1;
         }
-        Key { empty: empty || count == 0, escaped }
+        Key { escaped, length: if empty { 0 } else { length } }
     }
 
     /// The subject as it stands in stored keys.
     #[inline]
     pub(crate) fn into_subject(self, secret: Option<&[u8]>) -> Result<Subject> {
-        if !self.empty && secret.is_none() && self.escaped.len() <= MAX_PLAIN {
+        if self.length > 0 && secret.is_none() && self.escaped.len() <= MAX_PLAIN {
             return Ok(Subject(self.escaped));
         }
         self.digested(secret)
@@ -75,13 +77,13 @@ impl Key {
     /// The subject of a key that does not stand as it is.
     #[cold]
     fn digested(self, secret: Option<&[u8]>) -> Result<Subject> {
-        if self.empty {
+        if self.length == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidRequest,
                 "the key is empty: everybody without one would share a limit; pass who is limited, or do not check",
             ));
         }
-        if self.escaped.len() > MAX_SUBJECT {
+        if self.length > MAX_KEY {
             return Err(Error::new(ErrorKind::InvalidRequest, "the key is longer than 64 KiB; pass a digest of it"));
         }
         if let Some(secret) = secret {
@@ -98,7 +100,7 @@ impl<T: AsRef<[u8]> + ?Sized> From<&T> for Key {
     fn from(bytes: &T) -> Key {
         let mut escaped = Escaped::new();
         escape(bytes.as_ref(), &mut escaped);
-        Key { escaped, empty: bytes.as_ref().is_empty() }
+        Key { escaped, length: bytes.as_ref().len() }
     }
 }
 
@@ -115,8 +117,14 @@ impl From<&Key> for Key {
 }
 
 /// A key in the form in which it is stored: printable, without braces and colons.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Subject(Escaped);
+
+impl std::fmt::Debug for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        String::from_utf8_lossy(&self.0).fmt(f)
+    }
+}
 
 impl Subject {
     pub(crate) fn as_bytes(&self) -> &[u8] {

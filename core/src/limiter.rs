@@ -25,6 +25,9 @@ use crate::spent::SPENT;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Answer, RedisStore};
 
+/// The longest that a call may wait for its store.
+pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(60);
+
 /// Decides whether requests may pass. Cheap to clone; clones share everything.
 ///
 /// Every call has two ends: `.await` under any executor, and `.wait()` on a plain thread.
@@ -38,9 +41,21 @@ use crate::store::redis::{Answer, RedisStore};
 /// assert_eq!(decision.remaining(), 4);
 /// # Ok::<(), tidegate::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Limiter {
     inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut rules: Vec<&str> = self.rules().collect();
+        rules.sort_unstable();
+        let store = match self.inner.store {
+            Store::Memory(_) => "memory",
+            Store::Redis(_) => "redis",
+        };
+        f.debug_struct("Limiter").field("store", &store).field("rules", &rules).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -111,8 +126,8 @@ impl Limiter {
     /// Gives back what a receipt charged: whether anything was left of it to give back.
     ///
     /// Exact if nobody charged in between; never too much while the rate changed at most once since. A receipt is
-    /// spent by its first refund in this process; across processes it is the caller's duty to refund once. An outcome
-    /// that is unknown is not sent again. After a `reset`, a receipt from before it takes its units from the same moment
+    /// spent by its first refund in this process, whatever comes of it; across processes it is the caller's duty to
+    /// refund once. An outcome that is unknown is not sent again. After a `reset`, a receipt from before it takes its units from the same moment
     /// (or window) of the new state. For limits that were given at the call, the asked rate of a bucket is unknown; then
     /// the receipt's counts, and a refund may give back less.
     ///
@@ -123,18 +138,28 @@ impl Limiter {
         Pending::new(async move { limiter.inner.refund(&receipt).await })
     }
 
-    /// Forgets a rule's state for a key: every limit as configured, its counts included, corrupt state included.
+    /// Forgets a rule's state for a key: every limit as configured, counts over the limits' windows included, corrupt
+    /// state included. Other keys are not searched for: a count over another window stays.
+    ///
+    /// # Errors
+    /// `unknown_rule`, `invalid_request` for an empty key, and what the store says.
     pub fn reset(&self, rule: &str, key: impl Into<Key>) -> Pending<()> {
         self.reset_limits(rule, key.into(), None)
     }
 
     /// Forgets the state of limits that are given at calls.
+    ///
+    /// # Errors
+    /// As [`reset`](Limiter::reset), and `invalid_rule`.
     pub fn reset_with_limits(&self, rule: &str, key: impl Into<Key>, limits: &str) -> Pending<()> {
         self.reset_limits(rule, key.into(), Some(limits.to_owned()))
     }
 
     /// The requests that the rule's sliding_window_log limits keep for a key, the oldest first: for audits. Of each log
-    /// at most the newest thousand units.
+    /// at most the newest thousand units: the oldest request among them may be told with fewer than it took.
+    ///
+    /// # Errors
+    /// `unknown_rule`, `invalid_request` for an empty key, and what the store says.
     pub fn log(&self, rule: &str, key: impl Into<Key>) -> Pending<Vec<LogEntry>> {
         let (limiter, rules, key) = (self.clone(), vec![rule.to_owned()], key.into());
         Pending::new(async move {

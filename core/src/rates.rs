@@ -170,7 +170,7 @@ pub(crate) fn implied(burst: Option<u64>) -> Algorithm {
 
 fn algorithm(name: &str, written: &str) -> Result<Algorithm> {
     Algorithm::parse(name).map_err(|_| {
-        let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+        let names = Algorithm::names();
         invalid(format!(
             "{} is not known here; write burst 20, precision 1s, named hourly, shadow, or an algorithm: {names}, gcra",
             shown(written)
@@ -289,7 +289,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(vec![limit]), "{text}");
         }
-        for algorithm in Algorithm::ALL {
+        for &algorithm in Algorithm::ALL {
             assert_eq!(parse(&format!("5/s {algorithm}")), Ok(vec![second.clone().algorithm(algorithm)]));
         }
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{self, Suffix};
 
 /// How a limit counts. The README's table says which to choose; the definitions and bounds stand here.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Algorithm {
     /// Exact and auditable: one entry per unit with the request's id and time. No window of length W holds more than L.
@@ -25,7 +26,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Algorithm; 5] = [
+    pub const ALL: &'static [Algorithm] = &[
         Algorithm::SlidingWindowLog,
         Algorithm::SlidingWindow,
         Algorithm::TokenBucket,
@@ -53,10 +54,17 @@ impl Algorithm {
         if name == "gcra" {
             return Ok(Algorithm::TokenBucket);
         }
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-            let names = Algorithm::ALL.map(Algorithm::name).join(", ");
-            invalid(format!("unknown algorithm {name:?}; write one of {names}, or gcra for token_bucket"))
+        Algorithm::ALL.iter().copied().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
+            invalid(format!(
+                "unknown algorithm {name:?}; write one of {}, or gcra for token_bucket",
+                Algorithm::names()
+            ))
         })
+    }
+
+    /// All names, for errors.
+    pub(crate) fn names() -> String {
+        Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether every charge is one entry whose death frees its units, at a time known beforehand.
@@ -71,7 +79,8 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a rule answers when its store fails.
+/// What a rule answers when its store fails. Of several rules in one call deny comes over local over allow.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnError {
     /// Let the request pass. The default; said once in the log at start.
@@ -171,7 +180,8 @@ impl Rule {
             let limit = BoundLimit::new(&name, &limit).map_err(|error| error.within(format!("rule {name:?}")))?;
             if let Some(twin) = bound.iter().find(|other| other.suffix == limit.suffix) {
                 return Err(invalid(format!(
-                    "rule {name:?}: two limits by {} with a window of {} ms would share one state; give one a name",
+                    "rule {name:?}: two limits by {} with a window of {} ms would share one state; give one a name, as in \
+                     \"5/s named small\"",
                     twin.algorithm, twin.window_ms
                 )));
             }
@@ -251,13 +261,19 @@ impl BoundLimit {
         let burst = match (limit.burst, limit.algorithm) {
             (None, _) => quota,
             (Some(burst), Algorithm::TokenBucket) => judged("burst", burst)?,
-            (Some(_), other) => return Err(invalid(format!("burst is of token_bucket alone, and this is {other}"))),
+            (Some(_), other) => {
+                return Err(invalid(format!(
+                    "burst is of token_bucket alone, and this is {other}; leave burst out, or write token_bucket"
+                )));
+            }
         };
         let precision = match (limit.precision, limit.algorithm) {
             (None, _) => 0,
             (Some(precision), Algorithm::SlidingWindow) => judged_precision(precision, window_ms)?,
             (Some(_), other) => {
-                return Err(invalid(format!("precision is of sliding_window alone, and this is {other}")));
+                return Err(invalid(format!(
+                    "precision is of sliding_window alone, and this is {other}; leave precision out, or write sliding_window"
+                )));
             }
         };
         if let Some(name) = &limit.name {

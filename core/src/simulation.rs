@@ -30,6 +30,9 @@ pub struct Simulation {
     store: MemoryStore,
 }
 
+/// What stored times stay below: the year 2112.
+const FARTHEST: u64 = (1 << 52) - 1;
+
 impl Simulation {
     /// A simulation of one rule, at first untouched.
     ///
@@ -54,7 +57,7 @@ impl Simulation {
             id: self.plan.judged_id(None)?,
             deadline: Duration::ZERO,
         };
-        let reply = self.store.decide_at(&call, u64::try_from(at.as_micros()).unwrap_or(u64::MAX >> 12));
+        let reply = self.store.decide_at(&call, u64::try_from(at.as_micros()).unwrap_or(u64::MAX).min(FARTHEST));
         Ok(Decision::from_store(call, reply))
     }
 }

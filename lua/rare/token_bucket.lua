@@ -9,7 +9,7 @@ if what == 'bucket' then
       if #value ~= 19 then return nil, value end
       local last
       last, units, parts, rate = struct.unpack('>I7I3I6I3', value)
-      if parts >= window or rate == 0 then return nil, '' end
+      if parts >= window or rate == 0 or last >= 4503599627370496 then return nil, '' end
       time, rate = math.max(now, last), math.max(rate, quota)
       local gone, gone_parts = refill(time - last, rate, window)
       units, parts = less(units, parts, gone, gone_parts, window)
@@ -33,7 +33,7 @@ if what == 'credit' then
   if not value then return 0 end
   if #value ~= 19 then return nil, value end
   local last, units, parts, rate = struct.unpack('>I7I3I6I3', value)
-  if parts >= window or rate == 0 then return nil, '' end
+  if parts >= window or rate == 0 or last >= 4503599627370496 then return nil, '' end
   local time, fastest = math.max(now, last), math.max(rate, quota)
   local gone, gone_parts = refill(time - last, fastest, window)
   local deficit, deficit_parts = less(units, parts, gone, gone_parts, window)

@@ -35,7 +35,7 @@ fn listed_permissions() -> Vec<String> {
 /// Every call, in all the ways that read and write differently. Whether all of them were allowed.
 fn exercise([limiter, timed]: &[Limiter; 2], clock: &AtomicU64, key: &str) -> bool {
     decides(timed, key)
-        && Algorithm::ALL.into_iter().all(|algorithm| exercise_one(limiter, clock, algorithm, key).is_ok())
+        && Algorithm::ALL.iter().copied().all(|algorithm| exercise_one(limiter, clock, algorithm, key).is_ok())
         && limiter.log("sliding_window_log", key).wait().is_ok()
 }
 
@@ -81,7 +81,7 @@ fn exercise_one(
 
 /// A limiter on a given clock, and one on the server's own.
 fn for_exercise(url: &str, clock: &Arc<AtomicU64>) -> [Limiter; 2] {
-    let rules = Algorithm::ALL.map(|algorithm| {
+    let rules = Algorithm::ALL.iter().copied().map(|algorithm| {
         Rule::new(algorithm.name(), [Limit::new(8, 3600 * SECOND).algorithm(algorithm)]).expect("a rule")
     });
     let given = Limiter::builder().rules(rules).url(url).deadline(10 * SECOND).clock(clock);

@@ -41,7 +41,7 @@ pub(super) fn show_simulated(screen: &mut Screen) -> Result<(), Failure> {
          minute turns, and {LIMIT} in the first second after it. Simulated time: the same\n\
          code decides, and nobody waits.\n"
     )?;
-    let rows = Algorithm::ALL.into_iter().map(simulated).collect::<Result<Vec<_>, _>>()?;
+    let rows = Algorithm::ALL.iter().copied().map(simulated).collect::<Result<Vec<_>, _>>()?;
     table(&rows, screen)?;
     explain(&rows, "a minute", screen)
 }
@@ -125,6 +125,6 @@ fn reason(algorithm: Algorithm) -> &'static str {
         Algorithm::TokenBucket => "refills all the time: its bound is burst + rate x time",
         Algorithm::SlidingWindowCounter => "weighs two counters, and so estimates",
         Algorithm::FixedWindow => "begins at zero with each window: up to twice the limit",
-        Algorithm::SlidingWindow | Algorithm::SlidingWindowLog => "NEVER SHOULD: please report this",
+        _ => "NEVER SHOULD: please report this",
     }
 }

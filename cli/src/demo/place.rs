@@ -25,7 +25,7 @@ const CLOCK_WINDOW: Duration = Duration::from_secs(10);
 impl Place {
     pub(super) fn open(url: Option<&str>) -> Result<Place> {
         let mut builder = Limiter::builder().prefix(PREFIX).deadline(DEADLINE).rule(crowd::RULE, crowd::LIMIT);
-        for algorithm in Algorithm::ALL {
+        for &algorithm in Algorithm::ALL {
             let limit = Limit::new(boundary::LIMIT, boundary::SERVER_WINDOW).algorithm(algorithm);
             builder = builder.rules([Rule::new(algorithm.name(), [limit])?]);
         }

@@ -21,6 +21,9 @@ pub(super) struct Request {
     pub(super) key: u32,
 }
 
+/// A limiter takes no longer key, and no request has one.
+const MAX_KEY: usize = 64 * 1024;
+
 #[derive(Debug, Default)]
 pub(super) struct History {
     requests: Vec<Request>,
@@ -70,6 +73,10 @@ impl History {
             self.without_key += 1;
             return Ok(());
         };
+        if key.len() > MAX_KEY {
+            self.unreadable += 1;
+            return Ok(());
+        }
         let number = self.keys.get_index_of(key).unwrap_or_else(|| self.keys.insert_full(key.into()).0);
         let key = u32::try_from(number).map_err(|_| {
             Failure::misused("the log has more than 4,294,967,296 keys", "replay it in parts, or limit --by ip")
@@ -82,11 +89,12 @@ impl History {
     /// Half a log would pass for a whole one, so it is an error.
     fn cut_short(&self, path: &Path, error: &io::Error) -> Failure {
         let read = count(self.requests() + self.unreadable + self.without_key);
-        let path = path.display();
-        Failure::misused(
-            format!("{path} cannot be read beyond its line {read}: {error}"),
-            format!("to replay what can be read: gzip -dc {path} | tidegate replay - ..."),
-        )
+        let message = format!("{} cannot be read beyond its line {read}: {error}", path.display());
+        let advice = match path.to_str() {
+            Some("-") => "send the whole log; what comes before was read".to_owned(),
+            _ => format!("to replay what can be read: gzip -dc {} | tidegate replay - ...", path.display()),
+        };
+        Failure::misused(message, advice)
     }
 
     /// How many requests there are to decide.

@@ -4,7 +4,13 @@ use tidegate::{Algorithm, Result, Rule};
 
 pub(super) fn by(text: &str, algorithm: Algorithm) -> Result<Rule> {
     let pieces = text.split([';', ',', '\n']).filter(|piece| !piece.trim().is_empty());
-    let rewritten: Vec<String> = pieces.map(|piece| rewrite(piece, algorithm)).collect();
+    let mut rewritten: Vec<String> = pieces.map(|piece| rewrite(piece, algorithm)).collect();
+    // By one algorithm two limits may have the same window; names keep them apart.
+    for (number, limit) in rewritten.iter_mut().enumerate().skip(1) {
+        if !limit.split(' ').any(|word| word == "named") {
+            limit.push_str(&format!(" named {number}"));
+        }
+    }
     Rule::parse("replay", &rewritten.join("; "))
 }
 
@@ -58,8 +64,15 @@ mod tests {
 
     #[test]
     fn every_text_makes_a_rule_by_every_algorithm() {
-        for algorithm in Algorithm::ALL {
-            for text in ["20/m", "100/m; 1000/h", "5/s burst 9, 100 per day\n", "5/m precision 1 second"] {
+        for &algorithm in Algorithm::ALL {
+            for text in [
+                "100/m; 20/m burst 5",
+                "10/m sliding_window; 10/m token_bucket",
+                "20/m",
+                "100/m; 1000/h",
+                "5/s burst 9, 100 per day\n",
+                "5/m precision 1 second",
+            ] {
                 assert!(by(text, algorithm).is_ok(), "{text} {algorithm}");
             }
         }

@@ -23,6 +23,10 @@ impl State {
         if used > 0 { start + limit.window - now } else { 0 }
     }
 
+    pub(super) fn is_empty(&self, _now: u64) -> bool {
+        self.used == 0
+    }
+
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         let (time, _, used) = self.at(limit.window, now);
         *self = State { last: time, used: used + cost };

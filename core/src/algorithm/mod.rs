@@ -29,8 +29,14 @@ pub(crate) struct Outcome {
 }
 
 /// An `Option<u64>` in half its room: decisions are moved a few times on their way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Micros(u64);
+
+impl std::fmt::Debug for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
 
 impl Micros {
     pub(crate) const NONE: Micros = Micros(u64::MAX);
@@ -145,6 +151,11 @@ impl State {
             State::FixedWindow(state) => state.charge(limit, cost, now),
             State::Count(_) => Charged::default(),
         }
+    }
+
+    /// Whether a refund has left nothing, whatever the limit.
+    pub(crate) fn is_empty(&self, now: u64) -> bool {
+        each!(self, state => state.is_empty(now), State::Count(_) => false)
     }
 
     /// The units given back; `rate` is the asked one.

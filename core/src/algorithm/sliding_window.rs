@@ -46,6 +46,10 @@ impl State {
         self.entries.back().map_or(0, |last| (last.time + limit.window).saturating_sub(now))
     }
 
+    pub(super) fn is_empty(&self, _now: u64) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         let dead = self.dead(limit.window, now);
         let stamp = if limit.precision > 0 { now.next_multiple_of(limit.precision) } else { now };

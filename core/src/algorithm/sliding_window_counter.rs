@@ -37,6 +37,10 @@ impl State {
         if windows > 0 { windows * limit.window - time % limit.window + time - now } else { 0 }
     }
 
+    pub(super) fn is_empty(&self, _now: u64) -> bool {
+        self.current == 0 && self.previous == 0
+    }
+
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         *self = self.at(limit.window, now);
         self.current += cost;

@@ -49,6 +49,10 @@ impl State {
         self.requests.back().map_or(0, |last| (last.time + limit.window).saturating_sub(now))
     }
 
+    pub(super) fn is_empty(&self, _now: u64) -> bool {
+        self.requests.is_empty()
+    }
+
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64, id: &[u8]) -> Charged {
         let (time, before) =
             self.requests.back().map_or((now, 0), |last| (now.max(last.time), last.before.wrapping_add(last.units)));

@@ -32,6 +32,10 @@ impl State {
         if deficit == 0 { 0 } else { rounded_up(quotient(deficit, rate.into())) + time - now }
     }
 
+    pub(super) fn is_empty(&self, now: u64) -> bool {
+        self.at(self.rate, now).1 == 0
+    }
+
     pub(super) fn charge(&mut self, limit: &BoundLimit, cost: u32, now: u64) -> Charged {
         let (time, before, _) = self.at(limit.quota, now);
         let deficit = before + units(cost, limit.window);

@@ -341,7 +341,7 @@ fn rate_schema() -> Schema {
 }
 
 fn algorithm_schema(_: &mut SchemaGenerator) -> Schema {
-    let names = Algorithm::ALL.map(Algorithm::name).into_iter().chain(["gcra"]).map(Some);
+    let names = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).chain(["gcra"]).map(Some);
     let names: Vec<Option<&str>> = names.chain([None]).collect();
     json_schema!({ "type": ["string", "null"], "enum": names })
 }

@@ -10,12 +10,15 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use super::invalid;
 use super::secret::{Secret, Source, Url};
 use crate::error::Result;
+use crate::limiter::MAX_DEADLINE;
+use crate::store::memory::DEFAULT_MAX_KEYS;
 use crate::{key, rates};
 
-const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
-const MAX_DEADLINE_MS: u64 = 60_000;
-const DEFAULT_MAX_KEYS: usize = 1_000_000;
-const MAX_MAX_KEYS: usize = 1_000_000_000;
+pub(crate) const DEFAULT_PREFIX: &str = "tidegate";
+pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+const MAX_DEADLINE_MS: u64 = MAX_DEADLINE.as_secs() * 1_000;
+/// Places in the memory store stay far below 2^32.
+pub(crate) const MAX_MAX_KEYS: usize = 1_000_000_000;
 /// Half of the digest's length: the least that an HMAC key should have.
 const MIN_KEY_SECRET: usize = 16;
 
@@ -26,7 +29,7 @@ pub(crate) struct Store {
     /// Such as `redis://127.0.0.1:6379`; memory if absent. `TIDEGATE_URL` in the environment wins.
     url: Option<Url>,
     /// What the stored keys begin with: 1 to 64 of `A-Z a-z 0-9 _ . : -`.
-    #[schemars(regex(pattern = r"^[A-Za-z0-9_.:-]{1,64}$"), extend("default" = "tidegate"))]
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.:-]{1,64}$"), extend("default" = DEFAULT_PREFIX))]
     pub(crate) prefix: String,
     /// How long a call may take: a duration such as `"100ms"`, or a whole number of milliseconds.
     #[serde(deserialize_with = "deadline")]
@@ -68,7 +71,7 @@ impl Default for Store {
     fn default() -> Store {
         Store {
             url: None,
-            prefix: "tidegate".to_owned(),
+            prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,
             username: None,
             password: None,

@@ -181,7 +181,7 @@ fn names_the_rule_that_is_wrong() {
         ),
         (
             json!({"limits": "1/s", "on_error": "open"}),
-            "rules.api.on_error: write `allow` or `deny`; this is something else",
+            "rules.api.on_error: write `allow` or `deny` or `local`; this is something else",
         ),
         (json!({"limits": "1/s", "enforce": 0}), "rules.api.enforce: write true or false; this is a number"),
         (

@@ -33,9 +33,34 @@ impl Tree {
         let parsed = match format {
             Format::Toml => toml::from_str(text).map_err(|error| located(&error, text)),
             Format::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
-            Format::Yaml => yaml_serde::from_str(text).map_err(|error| error.to_string()),
+            Format::Yaml if flow_depth(text) > MAX_FLOW_DEPTH => Err("the document is nested too deeply".to_owned()),
+            Format::Yaml => yaml_serde::from_str(text).map_err(|error| without_values(&error.to_string())),
         };
         parsed.map_err(invalid)
+    }
+}
+
+/// YAML's parser takes quadratic time over brackets in brackets; no document of ours has more than a few.
+const MAX_FLOW_DEPTH: usize = 200;
+
+/// How deep brackets stand in brackets, at the most.
+fn flow_depth(text: &str) -> usize {
+    let depths = text.bytes().scan(0_usize, |depth, byte| {
+        match byte {
+            b'{' | b'[' => *depth += 1,
+            b'}' | b']' => *depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        Some(*depth)
+    });
+    depths.max().unwrap_or(0)
+}
+
+/// YAML's parser quotes the value that a tag does not fit, which may be a password; names are ours to quote.
+fn without_values(message: &str) -> String {
+    match (message.find("string \""), message.rfind("\", expected")) {
+        (Some(from), Some(to)) if from < to => format!("{}a text{}", &message[..from], &message[to + 1..]),
+        _ => message.to_owned(),
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::line::Lines;
-use super::{Bound, Inner, Limiter, Store};
+use super::{Bound, Inner, Limiter, MAX_DEADLINE, Store};
 use crate::cache::Cache;
 use crate::clock::Clock;
-use crate::document::{Document, Secret};
+use crate::document::{DEFAULT_DEADLINE, DEFAULT_PREFIX, Document, MAX_MAX_KEYS, Secret};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
@@ -33,8 +33,6 @@ pub struct Builder {
     error: Option<Error>,
 }
 
-const DEFAULT_PREFIX: &str = "tidegate";
-const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
 /// How many plans of limits given at calls are kept: a few tiers per rule, not one per customer.
 const PLANS: usize = 1_024;
 
@@ -93,7 +91,8 @@ impl Builder {
         self
     }
 
-    /// Everything that a configuration document says, with `TIDEGATE_URL` before its url.
+    /// Everything that a configuration document says, with `TIDEGATE_URL` before its url. What the document leaves out of
+    /// `[store]` has its default, so give what is to differ after the document.
     pub fn document(self, document: &Document) -> Builder {
         let store = document.store();
         // A password's file is read at each connect, and need not be there yet.
@@ -132,17 +131,18 @@ impl Builder {
     /// The limiter. Returns at once: connecting goes on in the background, and [`Limiter::ready`] waits for it.
     ///
     /// # Errors
-    /// The first thing that was wrong: `invalid_rule`, `invalid_document`.
+    /// The first thing that was wrong: `invalid_rule`, `invalid_document`; `store_unavailable` if the I/O thread cannot
+    /// be started.
     pub fn build(self) -> Result<Limiter> {
         if let Some(error) = self.error {
             return Err(error);
         }
         crate::key::check_prefix(&self.prefix)?;
-        if self.deadline.is_zero() || self.deadline > Duration::from_secs(60) {
+        if self.deadline.is_zero() || self.deadline > MAX_DEADLINE {
             return Err(document_error("the deadline is out of range; write 1 ms to 60 s"));
         }
-        if self.max_keys == 0 {
-            return Err(document_error("max_keys is 0; write at least 1"));
+        if !(1..=MAX_MAX_KEYS).contains(&self.max_keys) {
+            return Err(document_error("max_keys is out of range; write 1 to 1,000,000,000"));
         }
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bound, Inner, Limiter, line};
+use super::{Bound, Inner, Limiter, MAX_DEADLINE, line};
 use crate::algorithm::{Step, Tally};
 use crate::blocking;
 use crate::clock;
@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// How long the store may take; then the rule's `on_error` decides.
+    /// How long the store may take, at most 60 s; then the rule's `on_error` decides. The limiter's unless said.
     pub fn deadline(mut self, deadline: Duration) -> Check<'a> {
         self.extra().deadline = Some(deadline);
         self
@@ -147,7 +147,13 @@ impl<'a> Check<'a> {
             Action::Peek if extra.id.is_none() => RequestId::default(),
             _ => plan.judged_id(extra.id.as_deref())?,
         };
-        let deadline = extra.deadline.unwrap_or(inner.deadline);
+        let deadline = match extra.deadline {
+            Some(deadline) if deadline.is_zero() || deadline > MAX_DEADLINE => {
+                let message = format!("the deadline {deadline:?} is out of range; write 1 ms to 60 s");
+                return Err(Error::new(ErrorKind::InvalidRequest, message));
+            }
+            deadline => deadline.unwrap_or(inner.deadline),
+        };
         Ok(Call { plan, subject, action: self.action, cost, id, deadline })
     }
 
@@ -229,6 +235,7 @@ impl IntoFuture for Acquire<'_> {
 }
 
 /// A count in the making, for adapters that serve as another limiter's store.
+#[must_use = "nothing is counted until it is told what to add"]
 #[derive(Debug, Clone)]
 pub struct Count {
     limiter: Limiter,
@@ -243,12 +250,19 @@ impl Count {
     }
 
     /// Adds units (0 only looks) and tells the total. The window begins with the first hit; its expiry never moves.
+    ///
+    /// # Errors
+    /// `invalid_request` for more than 10,000,000 units or a window out of range, `unknown_rule`, and what the store
+    /// says: there is no failure policy for counts.
     #[allow(clippy::should_implement_trait, reason = "counts are added to, never to each other")]
     pub fn add(self, units: u64) -> Pending<Counted> {
         self.step(units, Step::Add)
     }
 
     /// Takes units back from the window that began at `start`: never below 0, and nothing in another window.
+    ///
+    /// # Errors
+    /// As [`add`](Count::add).
     pub fn take_back(self, units: u64, start: u64) -> Pending<Counted> {
         self.step(units, move |units| Step::TakeBack { units, start })
     }

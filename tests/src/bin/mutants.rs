@@ -2,7 +2,7 @@
 //! the tests on each. A mutation that no test notices is a failure.
 //!
 //! A broken script is handed to test programs that are built once. A broken algorithm is built in a copy of the
-//! workspace, so that the work tree is never touched.
+//! workspace, so that the work tree is never touched. Before anything is broken the same tests have to pass.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,9 @@ fn run(quick: bool) -> Outcome<usize> {
     cargo(root, &["test", "-p", "tidegate-tests", "--test", "vectors", "--test", "hunt", "--no-run"], &[])?
         .then_some(())
         .ok_or("the tests do not build")?;
+    if !passes_in_script(root, tidegate_lua::SCRIPT_ON_GIVEN_CLOCK)? || !copy.passes()? {
+        return Err("the tests fail before anything is broken; run make test".into());
+    }
     let mut missed = 0;
     for (number, mutation) in chosen.iter().enumerate() {
         let noticed =
@@ -65,20 +68,24 @@ fn run(quick: bool) -> Outcome<usize> {
 /// Whether a test notices a broken script.
 fn in_script(root: &Path, mutation: &Mutation) -> Outcome<bool> {
     let part = read(&root.join(&mutation.file))?;
-    let script = tidegate_lua::SCRIPT_ON_GIVEN_CLOCK.replace(&part, &broken(&part, mutation)?);
+    Ok(!passes_in_script(root, &tidegate_lua::SCRIPT_ON_GIVEN_CLOCK.replace(&part, &broken(&part, mutation)?))?)
+}
+
+fn passes_in_script(root: &Path, script: &str) -> Outcome<bool> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     std::fs::write(file.path(), script).map_err(|error| error.to_string())?;
     let path = file.path().to_string_lossy();
     let environment = [("TIDEGATE_TEST_SCRIPT", &*path), ("HUNT_HISTORIES", "150")];
     for test in [["vectors", "redis"], ["hunt", "memory_and_redis"]] {
         if !cargo(root, &["test", "-q", "-p", "tidegate-tests", "--test", test[0], test[1]], &environment)? {
-            return Ok(true);
+            return Ok(false);
         }
     }
-    Ok(false)
+    Ok(true)
 }
 
-/// A copy of the workspace's sources, with a target folder of the workspace's own.
+/// A copy of the workspace's sources that shares its target folder. It is of another version: to cargo the same one
+/// would be the same package, and what was built from broken sources would pass for the workspace's own.
 struct Copy {
     folder: PathBuf,
 }
@@ -95,19 +102,30 @@ impl Copy {
             ])
             .current_dir(root)
             .status();
-        copied
-            .is_ok_and(|status| status.success())
-            .then_some(Copy { folder })
-            .ok_or("the sources were not copied".into())
+        if !copied.is_ok_and(|status| status.success()) {
+            return Err("the sources were not copied".into());
+        }
+        let manifest = folder.join("Cargo.toml");
+        let text = read(&manifest)?;
+        let version = format!("[workspace.package]\nversion = {:?}", env!("CARGO_PKG_VERSION"));
+        if !text.contains(&version) {
+            return Err("the workspace's version was not found in Cargo.toml".into());
+        }
+        write(&manifest, &text.replace(&version, "[workspace.package]\nversion = \"0.1.999\""))?;
+        Ok(Copy { folder })
+    }
+
+    fn passes(&self) -> Outcome<bool> {
+        let tests = ["test", "-q", "-p", "tidegate-tests", "--test", "vectors", "--test", "oracle", "memory"];
+        cargo(&self.folder, &tests, &[])
     }
 
     fn notices(&self, mutation: &Mutation) -> Outcome<bool> {
         let file = self.folder.join(&mutation.file);
         let whole = read(&file)?;
         write(&file, &broken(&whole, mutation)?)?;
-        let tests = ["test", "-q", "-p", "tidegate-tests", "--test", "vectors", "--test", "oracle", "memory"];
         let builds = cargo(&self.folder, &["check", "-q", "-p", "tidegate"], &[])?;
-        let passes = builds && cargo(&self.folder, &tests, &[])?;
+        let passes = builds && self.passes()?;
         write(&file, &whole)?;
         if builds { Ok(!passes) } else { Err(format!("{} does not build when broken", mutation.file.display())) }
     }

@@ -170,6 +170,8 @@ fn law_11_a_log_with_a_broken_entry_among_good_ones_is_corrupt() {
         let decisions: Vec<Decision> = (0..3).map(|_| limiter.check("r", "k").wait().expect("no error")).collect();
         let wrong = decisions.iter().find(|decision| !decision.allowed() && !is_corrupt(decision));
         assert!(wrong.is_none(), "{:?}", wrong.and_then(Decision::failure));
+        // At the latest when its time is asked for: whoever is refused is told when the oldest dies.
+        assert!(is_corrupt(&decisions[2]), "{:?}", decisions[2].failure());
     });
 }
 

@@ -84,6 +84,7 @@ pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::from(windows());
     cases.extend(buckets());
     cases.extend(logs());
+    cases.extend(counters());
     cases.extend(memory());
     cases
 }
@@ -121,12 +122,29 @@ fn logs() -> [Case; 2] {
     ]
 }
 
-fn memory() -> [Case; 3] {
+/// No bar is set for these but to cost no more than the textbook's log.
+fn counters() -> [Case; 4] {
+    let refused = What::Check(REFUSED);
+    let case = |name, rule, limits: Limits, what| case(name, rule, Peer::Log(limits), what, Bar::RatioMost(1_000));
+    let (many, few): (Limits, Limits) = (&[(1_000_000, HOUR)], &[(100, HOUR)]);
+    let allowed = What::Check(Shape { live: 100, ..LIVE });
+    [
+        case("sliding_window_counter-allowed", "1000000/h sliding_window_counter", many, allowed),
+        case("sliding_window_counter-refused", "100/h sliding_window_counter", few, refused),
+        case("fixed_window-allowed", "1000000/h fixed_window", many, allowed),
+        case("fixed_window-refused", "100/h fixed_window", few, refused),
+    ]
+}
+
+fn memory() -> [Case; 6] {
     let (hundred, thousand) = (What::Key { keys: 10_000, checks: 100 }, What::Key { keys: 1_000, checks: 1_000 });
     let few = What::Key { keys: 10_000, checks: 3 };
     [
         case("window_bytes-100", "100/h sliding_window", Peer::Log(&[(100, HOUR)]), hundred, Bar::Most(1_550)),
         case("window_bytes-1000", "1000/h sliding_window", Peer::Log(&[(1_000, HOUR)]), thousand, Bar::Most(12_350)),
+        case("log_bytes-100", "100/h sliding_window_log", Peer::Log(&[(100, HOUR)]), hundred, Bar::RatioMost(1_000)),
+        case("counter_bytes", "100/h sliding_window_counter", Peer::Log(&[(100, HOUR)]), few, Bar::RatioMost(1_000)),
+        case("fixed_bytes", "100/h fixed_window", Peer::Log(&[(100, HOUR)]), few, Bar::RatioMost(1_000)),
         case("bucket_bytes", "100/h token_bucket", Peer::Bucket(&[(100, HOUR)]), few, Bar::Most(210)),
     ]
 }

@@ -56,7 +56,7 @@ impl Bursts {
     pub(super) fn rows(&self) -> Vec<Row> {
         let row =
             |(index, algorithm)| Row { algorithm, before: self.before.tally(index), after: self.after.tally(index) };
-        Algorithm::ALL.into_iter().enumerate().map(row).collect()
+        Algorithm::ALL.iter().copied().enumerate().map(row).collect()
     }
 
     /// Whether the bursts were where they should be: without that, the counts show nothing.

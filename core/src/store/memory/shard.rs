@@ -9,6 +9,8 @@ use crate::algorithm::State;
 use crate::clock::Look;
 use crate::key::{Subject, Suffix};
 
+/// Fewer states than this are not worth the look. (A clock that jumps ahead lets states look whole and be swept; when it
+/// steps back those begin anew: one further quota for each jump, as law 7 allows.)
 const WORTH_SWEEPING: usize = 64;
 
 /// What is kept about one key: two neighbouring cache lines.
@@ -20,7 +22,7 @@ pub(super) struct Slot {
     hash: u64,
     pub(super) state: State,
     /// When the state stops to matter, in microseconds since 1970.
-    pub(super) whole_at: u64,
+    whole_at: u64,
     /// Which of the slot's tenants this is, so that the queue's old places are known as such.
     generation: u32,
 }
@@ -39,7 +41,8 @@ pub(super) struct Shard {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     generation: u32,
-    /// When each slot was thought to be whole: never later than it is, since charges only put it off.
+    /// When each slot is thought to be whole, which is never later than it is: charges put it off, and whatever brings it
+    /// nearer queues the slot anew.
     queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bound: usize,
     forced_out: u64,
@@ -115,6 +118,17 @@ impl Shard {
         self.queue.push(Reverse((whole_at, place, generation)));
     }
 
+    /// Notes when the state at a place will be whole.
+    pub(super) fn whole_at(&mut self, place: Place, whole_at: u64) {
+        let Some(slot) = self.at(place) else { return };
+        let nearer = whole_at < slot.whole_at;
+        slot.whole_at = whole_at;
+        if nearer {
+            self.queue.push(Reverse((whole_at, place.index, place.generation)));
+            self.tidy();
+        }
+    }
+
     pub(super) fn remove(&mut self, hash: u64, subject: &Subject, suffix: &Suffix) {
         let slots = &self.slots;
         if let Ok(entry) = self.table.find_entry(mixed(hash, suffix), |place| is(slots, *place, subject, suffix)) {
@@ -122,12 +136,17 @@ impl Shard {
             self.slots[place as usize] = None;
             self.free.push(place);
         }
-        // Places of removed slots stay in the queue until their time; many of them are not worth keeping.
+        self.tidy();
+    }
+
+    /// Places that mean nothing any more stay in the queue until their time; many of them are not worth keeping.
+    fn tidy(&mut self) {
         if self.queue.len() > 2 * self.table.len() + 64 {
-            let slots = &self.slots;
-            self.queue.retain(|Reverse((_, place, generation))| {
-                slots[*place as usize].as_ref().is_some_and(|slot| slot.generation == *generation)
+            let live = self.slots.iter().enumerate().filter_map(|(index, slot)| {
+                let slot = slot.as_ref()?;
+                Some(Reverse((slot.whole_at, u32::try_from(index).unwrap_or(u32::MAX), slot.generation)))
             });
+            self.queue = live.collect();
         }
     }
 

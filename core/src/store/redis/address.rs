@@ -52,9 +52,16 @@ impl Location {
             "redis+cluster" => (false, true, false),
             "rediss+cluster" => (true, true, false),
             "redis+unix" | "unix" => (false, false, true),
-            other => return Err(invalid(&format!("the store's url has the unknown scheme {other:?}"))),
+            // Not quoted if it may be more than a scheme: where that is missing, it is a user and a password.
+            other if other.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) => {
+                return Err(invalid(&format!("the store's url has the unknown scheme {other:?}")));
+            }
+            _ => return Err(invalid("the store's url has no scheme that is known")),
         };
-        let (credentials, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+        // A socket's path may have an @ of its own; there the credentials end before the path begins.
+        let end = if unix { rest.find('/').unwrap_or(rest.len()) } else { rest.len() };
+        let (credentials, rest) =
+            rest[..end].rfind('@').map_or((None, rest), |at| (Some(&rest[..at]), &rest[at + 1..]));
         let (username, password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (addresses, database) = if unix {
@@ -103,7 +110,7 @@ fn parse_hosts(text: &str, query: &str, most: usize) -> Result<(Vec<Address>, u3
 }
 
 /// `host`, `host:port`, `[v6]` or `[v6]:port`.
-pub(super) fn parse_host(text: &str) -> Result<Address> {
+fn parse_host(text: &str) -> Result<Address> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, rest)) => (host, rest.strip_prefix(':')),
         None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::failure::{Failure, unavailable};
 use super::node::{Link, Node};
 use super::script::{self, Request};
-use super::{Answer, LATE, RedisStore, timeout};
+use super::{Answer, LATE, RedisStore, SILENCE, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::decision::Reply;
@@ -135,12 +135,13 @@ struct State {
 impl Queue {
     /// Queues a job, and sees to it that somebody carries it away. Called on any thread.
     pub(super) fn push(&self, node: &Arc<Node>, job: Job) -> Result<()> {
+        let handle = io::handle()?;
         let mut state = self.state();
         state.jobs.push_back(job);
         if state.carriers < MOST_IN_FLIGHT {
             state.carriers += 1;
             drop(state);
-            io::handle()?.spawn(carry(Arc::clone(node)));
+            handle.spawn(carry(Arc::clone(node)));
         }
         Ok(())
     }
@@ -187,8 +188,11 @@ async fn carry(node: Arc<Node>) {
         let Some(first) = jobs.first() else { continue };
         match node.up() {
             Some(link) if jobs.len() == 1 || node.takes_batches(&link) => {
-                let store = Arc::clone(&first.store);
-                Batch { store, node: Arc::clone(&node), link, jobs }.send().await;
+                let (store, number) = (Arc::clone(&first.store), link.number);
+                let sent = tokio::spawn(Batch { store, node: Arc::clone(&node), link, jobs }.send());
+                if tokio::time::timeout(SILENCE, sent).await.is_err() {
+                    node.drop_link(number);
+                }
             }
             // Each by itself is a pipeline all the same: the connection writes together what is there.
             _ => jobs.into_iter().for_each(send_alone),
@@ -286,7 +290,6 @@ impl Batch {
             }
             node.queue.expire(now);
             if now >= give_up {
-                node.drop_link(self.link.number);
                 return Err(Failure::Lost(timeout()));
             }
         }

@@ -54,7 +54,9 @@ pub(super) async fn connect(address: &Address, access: &Access) -> Result<Connec
                     let name = tls.server_name.clone().unwrap_or_else(|| host.clone());
                     let name = ServerName::try_from(name.clone())
                         .map_err(|_| document(format!("{name:?} is not a server name for TLS")))?;
-                    let stream = TlsConnector::from(Arc::new(config(tls)?)).connect(name, stream).await;
+                    let tls = tls.clone();
+                    let config = aside(move || config(&tls)).await?;
+                    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
                     open(&info, stream.map_err(failed)?, address).await
                 }
             }
@@ -62,14 +64,20 @@ pub(super) async fn connect(address: &Address, access: &Access) -> Result<Connec
     }
 }
 
-/// A file is read here, on the I/O thread: it is small and local, and is read once a connection.
+/// Does what may block, such as reading a file, on a thread of its own: a file system that hangs must not stop others.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(unavailable("a file could not be read")))
+}
+
 async fn login(access: &Access) -> Result<RedisConnectionInfo> {
     let mut info = RedisConnectionInfo::default().set_db(access.database.into()).set_skip_set_lib_name();
     if let Some(username) = &access.username {
         info = info.set_username(username);
     }
     if let Some(path) = &access.password_file {
-        info = info.set_password(Secret::read(path).map_err(|error| error.within(path.display()))?.expose());
+        let path = path.clone();
+        let read = move || Secret::read(&path).map_err(|error| error.within(path.display()));
+        info = info.set_password(aside(read).await?.expose());
     } else if let Some(password) = &access.password {
         info = info.set_password(password.expose());
     }
@@ -85,7 +93,12 @@ where
     let opened = MultiplexedConnection::new_with_config(info, stream, config).await;
     let (mut connection, driver) = opened.map_err(|error| {
         // Whatever refuses a login counts as unavailable: the server's own words say why.
-        unavailable(&format!("{address} refused the login ({error})"))
+        let words = error.to_string();
+        if words.contains("switch database") {
+            let advice = "leave the number behind the url's host out, or allow the user +select";
+            return unavailable(&format!("{address} refused the database; {advice} ({words})"));
+        }
+        unavailable(&format!("{address} refused the login; check username and password ({words})"))
     })?;
     let mut driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(driver);
     let cluster = tokio::select! {
@@ -99,6 +112,10 @@ where
 async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Result<bool> {
     let hello = connection.send_packed_command(&redis::cmd("HELLO")).await;
     let hello = hello.and_then(Value::extract_error).map_err(|error| match super::failure::of(&error) {
+        super::failure::Failure::Refused(error) if error.message().contains("unknown command") => Error::new(
+            ErrorKind::UnsupportedServer,
+            format!("{address} does not know HELLO; Redis 7.0 or Valkey 7.2 is needed, or a later one"),
+        ),
         super::failure::Failure::Refused(error) | super::failure::Failure::Lost(error) => error.within(address),
         _ => unavailable(&format!("{address} did not say what it is")),
     })?;

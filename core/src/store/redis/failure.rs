@@ -48,7 +48,10 @@ pub(super) fn of_text(text: &str) -> Error {
         "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "UNKILLABLE" | "BUSY" => "the server is not ready",
         "NOAUTH" | "WRONGPASS" => "the server refused the login; check username and password",
         "OOM" => {
-            return refused(text, "the server is out of memory; raise maxmemory, or set maxmemory-policy noeviction");
+            return refused(text, "the server is out of memory and takes no writes; raise its maxmemory, or free some");
+        }
+        "ERR" if text.contains("cluster support disabled") => {
+            return refused(text, "the server is no node of a cluster; write redis:// instead of redis+cluster://");
         }
         "NOPERM" => return refused(text, "the user's ACL forbids it; the README has the one that Tidegate needs"),
         "WRONGTYPE" => return Error::new(ErrorKind::CorruptState, text),

@@ -83,7 +83,9 @@ pub(crate) type Owed<T> = oneshot::Receiver<Result<T>>;
 /// How often one call follows redirects.
 const MOST_REDIRECTS: u32 = 5;
 /// How long a call that was answered at its deadline is waited for, to give back what it charged.
-const LATE: Duration = Duration::from_secs(10);
+const LATE: Duration = Duration::from_secs(60);
+/// After which silence a connection is given up: calls go over a new one, and late replies still come over the old.
+const SILENCE: Duration = Duration::from_secs(1);
 
 impl RedisStore {
     /// The store of a configuration: the one that this process has, or a new one that connects in the background.
@@ -200,7 +202,8 @@ impl RedisStore {
             let mut command = redis::cmd("ZRANGE");
             command.arg(&key).arg("-1000").arg("-1").arg("WITHSCORES");
             let reply = store.send(slot::of(key.as_bytes()), deadline, false, |_| command.clone()).await?;
-            let members: Vec<(Vec<u8>, u64)> = redis::from_redis_value(reply).map_err(|_| script::garbled())?;
+            let members: Vec<(Vec<u8>, u64)> =
+                redis::from_redis_value(reply).map_err(|_| script::corrupt(key.as_bytes()))?;
             Ok(script::requests(members))
         })
     }

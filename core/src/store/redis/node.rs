@@ -12,7 +12,7 @@ use super::address::Address;
 use super::batch::Queue;
 use super::connect::{self, Access};
 use super::failure::{self, Failure, unavailable};
-use super::{LATE, timeout};
+use super::{LATE, SILENCE, timeout};
 use crate::breaker::{Bounds, Breaker};
 use crate::clock;
 use crate::error::{Error, Result};
@@ -156,12 +156,13 @@ impl Node {
         }
         let (node, number) = (Arc::clone(self), link.number);
         let sent = tokio::spawn(async move {
-            let reply = tokio::time::timeout(LATE, node.send(link, &command, asking)).await;
+            let mut reply = std::pin::pin!(node.send(link, &command, asking));
+            if let Ok(reply) = tokio::time::timeout(SILENCE, reply.as_mut()).await {
+                return reply;
+            }
+            node.drop_link(number);
             drop(place);
-            reply.unwrap_or_else(|_| {
-                node.drop_link(number);
-                Err(Failure::Lost(timeout()))
-            })
+            tokio::time::timeout(LATE, reply).await.unwrap_or_else(|_| Err(Failure::Lost(timeout())))
         });
         sent.await.unwrap_or_else(|_| Err(Failure::Lost(unavailable("the I/O thread has ended"))))
     }

@@ -322,7 +322,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn corrupt(key: &[u8]) -> Error {
+pub(super) fn corrupt(key: &[u8]) -> Error {
     // The subject is who is limited; it has no place in an error. What follows the braces names the limit.
     let key = String::from_utf8_lossy(key);
     let place = key.rsplit_once('}').map_or("", |(_, place)| place.trim_start_matches(':'));

@@ -19,6 +19,9 @@ mod tests {
     fn a_slot_is_what_the_cluster_specification_says() {
         assert_eq!(super::of(b"123456789"), 0x31c3);
         assert_eq!(super::of(b"{user1000}.following"), super::of(b"{user1000}.followers"));
-        assert_eq!(super::of(b"foo{}{bar}"), super::of(b"foo{}{bar}"));
+        assert_ne!(super::of(b"{user1000}.following"), super::of(b"user1000.following"));
+        // Empty braces mean nothing.
+        assert_ne!(super::of(b"foo{}{bar}"), super::of(b"{bar}"));
+        assert_ne!(super::of(b"foo{}{bar}"), super::of(b""));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use tokio::sync::Notify;
 
-use super::address::{self, Address, Location};
+use super::address::{Address, Location};
 use super::connect::Access;
 use super::failure::{Failure, unavailable};
 use super::node::Node;
@@ -91,14 +91,15 @@ impl Topology {
 
     /// The node of an address that a redirect named. An address without a host is on the node that named it.
     pub(super) fn redirected(&self, text: &str, by: &Node) -> Result<Arc<Node>> {
-        let address = match (text.strip_prefix(':'), &by.address) {
-            (Some(port), Address::Tcp { host, .. }) => {
-                let port = port.parse().map_err(|_| unavailable("a redirect named no port"))?;
-                Address::Tcp { host: host.clone(), port }
-            }
-            _ => address::parse_host(text).map_err(|_| unavailable("a redirect named no address"))?,
+        // Servers write IPv6 addresses without brackets, so the last colon is the port's.
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| unavailable("a redirect named no port"))?;
+        let port = port.parse().map_err(|_| unavailable("a redirect named no port"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = match (host, &by.address) {
+            ("" | "?", Address::Tcp { host, .. }) => host.clone(),
+            _ => host.to_owned(),
         };
-        Ok(self.node(address))
+        Ok(self.node(Address::Tcp { host, port }))
     }
 
     /// Reads the map again in the background, unless that is under way.
