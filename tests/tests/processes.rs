@@ -139,6 +139,30 @@ fn p3_keys_whose_time_is_over_make_room() {
 }
 
 #[test]
+fn p3_what_a_refund_or_a_faster_rate_has_made_whole_goes_first() {
+    let place = Place::memory();
+    let limiter = build(place.builder().max_keys(2), &[("long", "10/h"), ("short", "10/10m"), ("slow", "1/h gcra")]);
+    let full = || assert_eq!(limiter.check("short", "full").cost(10).sure().remaining(), 0);
+    let still_full = || {
+        assert!(limiter.check("short", "new").sure().allowed());
+        assert_eq!(limiter.usage().forced_out, 0, "what was whole went first");
+        assert!(!limiter.check("short", "full").sure().allowed());
+        for key in ["full", "new"] {
+            limiter.reset("short", key).wait().expect("it is memory");
+        }
+    };
+    let receipt = limiter.check("long", "back").sure().receipt();
+    assert!(limiter.refund(&receipt).wait().expect("it is fresh"));
+    full();
+    still_full();
+    assert!(limiter.check("slow", "fast").limits("2/h gcra").sure().allowed());
+    assert!(limiter.check("slow", "fast").limits("7200/h gcra").sure().allowed());
+    full();
+    place.clock.forward(2_000_000);
+    still_full();
+}
+
+#[test]
 fn r5_clients_whose_clocks_are_wrong_change_nothing() {
     for_each_server(|place| {
         for algorithm in ALGORITHMS {

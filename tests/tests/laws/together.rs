@@ -1,5 +1,7 @@
 //! Laws 6 and 11: all or nothing, and state that is not ours.
 
+use std::time::Duration;
+
 use tidegate::{Decision, ErrorKind, Limiter, OnError, Origin, Rule};
 use tidegate_tests::limiters::{ALGORITHMS, Place, SECOND, START, Sure, build, drain, for_each_server, for_each_store};
 
@@ -155,6 +157,33 @@ fn law_11_times_that_no_clock_has_are_corrupt_too() {
             }
         }
         assert!(missed.is_empty(), "{missed:#?}");
+    });
+}
+
+#[test]
+fn law_11_a_bucket_too_large_for_plain_numbers_judges_its_time_as_well() {
+    for_each_server(|place| {
+        let limiter = limiter(place, "10000000/366d token_bucket", OnError::Deny);
+        let key = place.key("k", "r:token_bucket:31622400000");
+        // A time beyond 2^52, and amounts that could be meant.
+        let foul = *b"\xf1\xe9\x36\x97\x50\x6b\x12\x52\xad\xc9\x06\xad\x9a\x58\x04\x3a\xf5\x00\x72";
+        place.command::<()>("SET", key.as_bytes(), &[&foul, b"PX", b"600000"]);
+        let before = place.stored();
+        assert!(is_corrupt(&limiter.check("r", "k").wait().expect("no error")));
+        assert_eq!(place.stored(), before);
+    });
+}
+
+#[test]
+fn law_11_a_count_of_no_time_is_corrupt() {
+    for_each_server(|place| {
+        let limiter = limiter(place, "5/m", OnError::Deny);
+        let key = place.key("k", "r:count:60000");
+        place.command::<()>("SET", key.as_bytes(), &[&[0xff; 14], b"PX", b"600000"]);
+        let before = place.stored();
+        let error = limiter.count("r", "k", Duration::from_secs(60)).add(1).wait().expect_err("it is not ours");
+        assert_eq!(error.kind(), ErrorKind::CorruptState);
+        assert_eq!(place.stored(), before);
     });
 }
 

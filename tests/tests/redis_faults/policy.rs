@@ -1,7 +1,11 @@
 //! The failure policy: servers that are down, silent, full, read-only or closed to us.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
 use std::time::Duration;
 
+use crate::proxy::{Proxy, Replies};
 use tidegate::{Decision, ErrorKind, Limiter, OnError, Origin, Rule};
 use tidegate_tests::limiters::{Sure, build, drain, timed};
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
@@ -143,6 +147,37 @@ fn a_silent_server_is_left_alone_until_a_probe_is_answered() {
     eventually(SOON, || checked(&limiter, &["allow"]).origin() == Origin::Store);
     let sent = asked(&server) - before;
     assert!(sent < 500, "5,000 calls, and {sent} of them were sent");
+}
+
+#[test]
+fn r9_a_connection_that_hears_nothing_any_more_is_replaced() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port(), Replies::Pass);
+    let limiter = limiter(&proxy.url(), DEADLINE);
+    limiter.ready(SOON).wait().expect("the server is up");
+    assert_eq!(limiter.check("deny", "k").deadline(SOON).sure().remaining(), 4);
+    proxy.forget_connections();
+    assert_eq!(checked(&limiter, &["deny"]).origin(), Origin::Closed);
+    eventually(SOON, || checked(&limiter, &["allow"]).origin() == Origin::Store);
+}
+
+#[test]
+fn a_server_from_before_hello_is_told_to_be_too_old() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut buffer = [0; 1_024];
+            while let Ok(1..) = client.read(&mut buffer) {
+                let _ = client.write_all(b"-ERR unknown command `HELLO`, with args beginning with: \r\n");
+            }
+        }
+    });
+    let limiter = limiter(&format!("redis://127.0.0.1:{port}"), SOON);
+    let decision = checked(&limiter, &["deny"]);
+    let failure = decision.failure().expect("it says why");
+    assert_eq!(failure.kind(), ErrorKind::UnsupportedServer, "{failure}");
+    assert!(failure.message().contains("Redis 7.0"), "{failure}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -28,6 +29,9 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     replies: Mutex<Replies>,
+    /// How many connections were made, and how many of the first hear nothing any more.
+    connections: AtomicUsize,
+    deaf: AtomicUsize,
     changed: Condvar,
     /// All that clients have sent.
     sent: Mutex<Vec<u8>>,
@@ -37,7 +41,13 @@ impl Proxy {
     pub(crate) fn to(upstream: u16, replies: Replies) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("it is bound").port();
-        let shared = Arc::new(Shared { replies: Mutex::new(replies), changed: Condvar::new(), sent: Mutex::default() });
+        let shared = Arc::new(Shared {
+            replies: Mutex::new(replies),
+            connections: AtomicUsize::new(0),
+            deaf: AtomicUsize::new(0),
+            changed: Condvar::new(),
+            sent: Mutex::default(),
+        });
         let common = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -58,6 +68,11 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// From now on the connections that there are hear nothing, as where a firewall has forgotten them; new ones do.
+    pub(crate) fn forget_connections(&self) {
+        self.shared.deaf.store(self.shared.connections.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
     pub(crate) fn is(&self, replies: Replies) -> bool {
         *lock(&self.shared.replies) == replies
     }
@@ -76,7 +91,8 @@ impl Shared {
         let (shared, from, to) = (Arc::clone(self), end(&client), end(&server));
         thread::spawn(move || shared.carry_commands(from, to));
         let shared = Arc::clone(self);
-        thread::spawn(move || shared.carry_replies(server, client));
+        let number = self.connections.fetch_add(1, Ordering::SeqCst);
+        thread::spawn(move || shared.carry_replies(number, server, client));
     }
 
     fn carry_commands(&self, mut client: TcpStream, mut server: TcpStream) {
@@ -90,9 +106,12 @@ impl Shared {
         let _ = server.shutdown(Shutdown::Both);
     }
 
-    fn carry_replies(&self, mut server: TcpStream, mut client: TcpStream) {
+    fn carry_replies(&self, number: usize, mut server: TcpStream, mut client: TcpStream) {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = server.read(&mut buffer) {
+            if number < self.deaf.load(Ordering::SeqCst) {
+                continue;
+            }
             let mut replies = lock(&self.replies);
             while *replies == Replies::Hold {
                 replies = self.changed.wait(replies).unwrap_or_else(PoisonError::into_inner);

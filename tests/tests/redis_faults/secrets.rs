@@ -34,6 +34,24 @@ fn a_wrong_password_follows_on_error_and_says_so_without_telling_it() {
 }
 
 #[test]
+fn a_password_file_that_hangs_stops_nobody_else() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("password");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo is of coreutils");
+    let text = format!("version = 1\nstore.url = {:?}\nstore.password_file = {pipe:?}", server.url());
+    let document = Document::from_toml(&text).expect("it can be meant");
+    let hanging = build(Limiter::builder().document(&document), &[("r", "5/h")]);
+    let well = build(Limiter::builder().url(&server.url()).deadline(SOON), &[("r", "5/h")]);
+    let decision = hanging.check("r", "k").wait().expect("a store that fails is no error");
+    assert_eq!(decision.origin(), Origin::Open);
+    assert_eq!(well.check("r", "k").sure().remaining(), 4);
+    // Whoever opens the pipe lets go of the thread that reads it.
+    std::fs::write(&pipe, PASSWORD).expect("somebody is reading");
+}
+
+#[test]
 fn no_login_where_one_is_needed_is_told_as_such() {
     let server = Server::builder().password(PASSWORD).start();
     let limiter = build(Limiter::builder().url(&format!("redis://127.0.0.1:{}", server.port())), &[("r", "5/h")]);

@@ -227,3 +227,27 @@ fn master_address(master: &[Value], by: &Node) -> Option<Address> {
     };
     Some(Address::Tcp { host, port: u16::try_from(*port).ok()? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_name_nodes_in_all_the_ways_of_servers() {
+        let location = Location::parse("redis+cluster://seed:7000").expect("a url");
+        let by = Node::new(location.addresses[0].clone(), Arc::default());
+        let topology = Topology::new(location, Access::default());
+        let named = |text: &str| topology.redirected(text, &by).map(|node| node.address.to_string()).ok();
+        for (text, address) in [
+            ("10.0.0.1:7001", "10.0.0.1:7001"),
+            ("node-b.example:7002", "node-b.example:7002"),
+            ("::1:7003", "[::1]:7003"),
+            ("[fe80::2]:7004", "[fe80::2]:7004"),
+            (":7005", "seed:7005"),
+            ("?:7006", "seed:7006"),
+        ] {
+            assert_eq!(named(text).as_deref(), Some(address), "{text}");
+        }
+        assert_eq!((named("nowhere"), named("host:port")), (None, None));
+    }
+}
