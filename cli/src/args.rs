@@ -109,6 +109,13 @@ fn rate(text: &str) -> tidegate::Result<String> {
     Rule::parse("replay", text).map(|_| text.to_owned())
 }
 
+fn cost(text: &str) -> Result<u64, &'static str> {
+    text.parse()
+        .ok()
+        .filter(|cost| *cost > 0)
+        .ok_or("write a whole number of units, 1 or more; to look without a charge, use peek")
+}
+
 const ASK_HELP: &str = "\
 Examples:
   tidegate check api alice --limits 100/m --url redis://127.0.0.1:6379
@@ -125,7 +132,7 @@ pub(crate) struct Ask {
     #[command(flatten)]
     pub(crate) target: Target,
     /// The units that the request takes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cost, allow_negative_numbers = true)]
     pub(crate) cost: u64,
 }
 
@@ -147,10 +154,10 @@ pub(crate) struct Target {
     /// Who is limited; several words are the parts of one key
     #[arg(required = true)]
     pub(crate) key: Vec<OsString>,
-    /// Where the state lives; before what the configuration says
+    /// Where the state lives; wins over what the configuration says
     #[arg(long, env = "TIDEGATE_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
-    /// The rule's limits, such as '100/m; 1000/h'; before the configuration's
+    /// The rule's limits, such as '100/m; 1000/h'; win over the configuration's
     #[arg(long, value_name = "RATE")]
     pub(crate) limits: Option<String>,
     /// The document with the rules and the store: .toml, .json, .yaml

@@ -114,12 +114,12 @@ impl Opened<'_> {
         self.target.config.as_ref().and(self.target.limits.as_deref())
     }
 
-    /// What the rule's logs keep. The core reads logs of a rule's own limits alone, so there is none for others.
+    /// What the logs of the limits keep.
     fn log(&self) -> Result<Vec<LogEntry>, Failure> {
-        if self.limits_at_call().is_some() {
-            return Ok(Vec::new());
-        }
-        Ok(self.limiter.log(&self.target.rule, self.key()).wait()?)
+        Ok(match self.limits_at_call() {
+            Some(limits) => self.limiter.log_with_limits(&self.target.rule, self.key(), limits).wait()?,
+            None => self.limiter.log(&self.target.rule, self.key()).wait()?,
+        })
     }
 
     /// What the store decides. What a failure policy decided in its place is no answer here.

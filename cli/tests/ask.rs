@@ -183,7 +183,7 @@ fn what_cannot_be_meant_says_what_to_write() {
     for (arguments, complaint) in [
         (&["check", "api", "x", "--limits", "1"][..], "write 1/m"),
         (&["check", "api", "x", "--limits", "1/h", "--cost", "0"], "use peek"),
-        (&["check", "api", "x", "--limits", "1/h", "--cost", "-1"], "unexpected argument"),
+        (&["check", "api", "x", "--limits", "1/h", "--cost", "-1"], "write a whole number"),
         (&["check", "api", "", "--limits", "1/h"], "the key is empty"),
     ] {
         on_server(arguments).exits(2).complains(complaint);

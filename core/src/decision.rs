@@ -45,7 +45,7 @@ impl Origin {
 }
 
 /// What a store found out about one call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) allowed: bool,
     /// An id of the call was live: nothing was charged.
@@ -62,6 +62,20 @@ pub(crate) struct LimitReply {
 impl Reply {
     pub(crate) fn is_charged(&self) -> bool {
         self.limits.iter().any(|limit| limit.charged.is_some())
+    }
+
+    /// The longest wait among the limits that refuse, in microseconds; none if one of them never passes.
+    pub(crate) fn retry_after(&self, plan: &Plan) -> Option<u64> {
+        let refusing = counted(plan, &self.limits).filter(|(_, _, limit)| !limit.outcome.allowed);
+        refusing.map(|(_, _, limit)| limit.outcome.retry_after.get()).reduce(|a, b| Some(a?.max(b?)))?
+    }
+
+    /// The same some microseconds later, if nothing has happened: waits are shorter.
+    pub(crate) fn age(&mut self, micros: u64) {
+        for LimitReply { outcome, .. } in &mut self.limits {
+            let less = |wait: Micros| Micros::from(wait.get().map(|wait| wait.saturating_sub(micros).max(1)));
+            (outcome.retry_after, outcome.reset_after) = (less(outcome.retry_after), less(outcome.reset_after));
+        }
     }
 }
 
@@ -124,6 +138,11 @@ impl Decision {
         let origin = if allowed { Origin::Open } else { Origin::Closed };
         let extra = Extra { failure: Some(failure), ..Extra::default() };
         Decision { origin, extra: Some(Box::new(extra)), ..Decision::from_store(call, reply) }
+    }
+
+    /// A refusal that this process remembers.
+    pub(crate) fn from_cache(call: Call, reply: Reply) -> Decision {
+        Decision { origin: Origin::DenyCache, ..Decision::from_store(call, reply) }
     }
 
     /// What this process decided by itself, since the store failed. Its receipt is empty: the store was not charged.

@@ -17,7 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::rule::Rule;
 pub(crate) use secret::Secret;
 use shape::Shape;
-pub(crate) use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, MAX_MAX_KEYS, Store, Tls};
+pub(crate) use store::{
+    DEFAULT_DEADLINE, DEFAULT_DENY_CACHE_MAX, DEFAULT_PREFIX, MAX_DENY_CACHE_MAX, MAX_MAX_KEYS, Store, Tls,
+};
 use tree::Tree;
 
 /// The text formats that a [`Document`] is read from.

@@ -50,8 +50,9 @@
 //!
 //! # When the store fails
 //!
-//! Then `check` and `peek` answer all the same, by the deadline, as the rule's [`OnError`] says: allow unless told
-//! otherwise. [`Decision::origin`] tells who decided, and [`Decision::failure`] why. The other calls return the error.
+//! Then `check`, `peek` and `acquire` answer all the same, by the deadline, as the rule's [`OnError`] says: allow unless
+//! told otherwise. [`Decision::origin`] tells who decided, and [`Decision::failure`] why. The other calls return the
+//! error. A node that fails five times in a row is left alone for a while, and `OnError` answers at once.
 //!
 //! # What it does not do
 //!
@@ -64,6 +65,7 @@ mod breaker;
 mod cache;
 mod clock;
 mod decision;
+mod deny_cache;
 mod document;
 mod error;
 mod io;

@@ -161,22 +161,15 @@ impl Limiter {
     /// # Errors
     /// `unknown_rule`, `invalid_request` for an empty key, and what the store says.
     pub fn log(&self, rule: &str, key: impl Into<Key>) -> Pending<Vec<LogEntry>> {
-        let (limiter, rules, key) = (self.clone(), vec![rule.to_owned()], key.into());
-        Pending::new(async move {
-            let inner = &limiter.inner;
-            let (plan, subject) = (inner.plan(&rules, None)?, inner.subject(key)?);
-            let mut entries = Vec::new();
-            for limit in plan.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog) {
-                let requests = match &inner.store {
-                    Store::Memory(store) => store.log(&limit.suffix, &subject),
-                    Store::Redis(store) => {
-                        answer(store.log(&limit.suffix, &subject, clock::instant() + inner.deadline)?).await?
-                    }
-                };
-                entries.extend(requests.into_iter().map(|request| LogEntry::new(limit, request)));
-            }
-            Ok(entries)
-        })
+        self.log_limits(rule, key.into(), None)
+    }
+
+    /// The same of limits that are given at calls.
+    ///
+    /// # Errors
+    /// As [`log`](Limiter::log), and `invalid_rule`.
+    pub fn log_with_limits(&self, rule: &str, key: impl Into<Key>, limits: &str) -> Pending<Vec<LogEntry>> {
+        self.log_limits(rule, key.into(), Some(limits.to_owned()))
     }
 
     /// Waits until every server is connected and has the script; at once in memory.
@@ -204,9 +197,14 @@ impl Limiter {
         match &self.inner.store {
             Store::Memory(store) => {
                 let (keys, forced_out) = store.usage();
-                Usage { keys: Some(keys), forced_out, late_refunds: 0 }
+                Usage { keys: Some(keys), forced_out, late_refunds: 0, deny_cache_hits: 0 }
             }
-            Store::Redis(store) => Usage { keys: None, forced_out: 0, late_refunds: store.late_refunds() },
+            Store::Redis(store) => Usage {
+                keys: None,
+                forced_out: 0,
+                late_refunds: store.late_refunds(),
+                deny_cache_hits: store.deny_cache_hits(),
+            },
         }
     }
 
@@ -221,6 +219,25 @@ impl Limiter {
     #[inline]
     fn target(&self, rule: &str) -> Target<'_> {
         self.inner.rules.get(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
+    }
+
+    fn log_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<Vec<LogEntry>> {
+        let (limiter, rules) = (self.clone(), vec![rule.to_owned()]);
+        Pending::new(async move {
+            let inner = &limiter.inner;
+            let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
+            let mut entries = Vec::new();
+            for limit in plan.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog) {
+                let requests = match &inner.store {
+                    Store::Memory(store) => store.log(&limit.suffix, &subject),
+                    Store::Redis(store) => {
+                        answer(store.log(&limit.suffix, &subject, clock::instant() + inner.deadline)?).await?
+                    }
+                };
+                entries.extend(requests.into_iter().map(|request| LogEntry::new(limit, request)));
+            }
+            Ok(entries)
+        })
     }
 
     fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
@@ -249,6 +266,8 @@ pub struct Usage {
     pub forced_out: u64,
     /// The charges given back because their answer came after the call was answered as refused.
     pub late_refunds: u64,
+    /// The checks that were refused from this process's memory of refusals.
+    pub deny_cache_hits: u64,
 }
 
 /// One request in a sliding_window_log.
@@ -330,6 +349,7 @@ impl Inner {
         };
         match answer {
             Answer::Store(reply) => Decision::from_store(call, reply),
+            Answer::Denied(reply) => Decision::from_cache(call, reply),
             Answer::Local(reply, failure) => Decision::from_local(call, reply, failure),
             Answer::Failed(failure) => Decision::from_policy(call, failure),
         }

@@ -28,13 +28,18 @@ pub(super) fn state(target: &Target, peeked: &Decision, log: &[LogEntry], screen
 
 /// An entry counts for a window from its time; what is older is dropped by the next charge.
 fn entries(log: &[LogEntry], screen: &mut Screen) -> Result<(), Failure> {
-    screen.heading(&format!("Log, newest first: {} of {}", NEWEST.min(log.len()), count(log.len() as u64)))?;
+    // The store tells the newest thousand units of each log.
+    let told: u64 = log.iter().map(|entry| u64::from(entry.units)).sum();
+    let most = if told >= 1_000 { "the newest " } else { "" };
+    let (shown, all) = (NEWEST.min(log.len()), count(log.len() as u64));
+    screen.heading(&format!("Log, newest first: {shown} of {most}{all}"))?;
     let mut newest: Vec<_> = log.iter().collect();
     newest.sort_by_key(|entry| std::cmp::Reverse(entry.at));
-    let mut table = screen::table(["Charged at (UTC)", "Counts for", ">Units", "Id"]);
+    let mut table = screen::table(["Charged at (UTC)", "Counts for", ">Units", "Id", "Limit"]);
     for entry in newest.into_iter().take(NEWEST) {
         let id = entry.id.as_deref().map_or("-".to_owned(), |id| words::shown(id, 40));
-        table.add_row([&charged_at(entry), &words::time(entry.window), &count(entry.units), &id]);
+        let limit = entry.name.as_deref().unwrap_or("-").to_owned();
+        table.add_row([&charged_at(entry), &words::time(entry.window), &count(entry.units), &id, &limit]);
     }
     screen.table(&table)?;
     Ok(())
@@ -49,7 +54,10 @@ fn usage(limit: &LimitDecision<'_>, screen: &mut Screen) -> Result<(), Failure> 
     let (whole, remaining) = (limit.burst(), limit.remaining());
     let used = used(limit);
     let gauge = screen::gauge(used.into(), whole.into(), GAUGE);
-    writeln!(screen, "  {gauge}  {} of {} used, {} left", count(used), count(whole), count(remaining))?;
+    // Where a limit was lowered more may be used than it has; nobody tells how much.
+    let used =
+        if used == whole { format!("all of {}", count(whole)) } else { format!("{} of {}", count(used), count(whole)) };
+    writeln!(screen, "  {gauge}  {used} used, {} left", count(remaining))?;
     match limit.reset_after() {
         None => writeln!(screen, "  refuses everything")?,
         Some(time) if time.is_zero() => writeln!(screen, "  untouched")?,

@@ -31,7 +31,8 @@ impl Place {
         }
         builder = builder.rule(CLOCK, "1/s");
         if let Some(url) = url {
-            builder = builder.url(url);
+            // The server is to answer each request, so nothing is remembered here.
+            builder = builder.url(url).deny_cache_max(Duration::ZERO);
         }
         let run = format!("demo-{:08x}", fastrand::u32(..));
         let place = Place { limiter: builder.build()?, run, server: url.is_some() };

@@ -26,6 +26,8 @@ fn rewrite(piece: &str, algorithm: Algorithm) -> String {
                 let whole = words.next().is_some_and(|time| time.ends_with(char::is_alphabetic));
                 words.next_if(|_| !whole);
             }
+            // A shadow is replayed as if it blocked: what it would refuse is what is asked.
+            "shadow" => {}
             name if Algorithm::parse(name).is_ok() => {}
             _ => kept.push(word),
         }
@@ -45,9 +47,9 @@ mod tests {
             ("5/s burst 9 GCRA", "5/s burst 9 token_bucket", "5/s sliding_window", "5/s sliding_window_log"),
             (
                 "5 per 2 minutes precision 1 second shadow",
-                "5 per 2 minutes shadow token_bucket",
-                "5 per 2 minutes precision 1 second shadow sliding_window",
-                "5 per 2 minutes shadow sliding_window_log",
+                "5 per 2 minutes token_bucket",
+                "5 per 2 minutes precision 1 second sliding_window",
+                "5 per 2 minutes sliding_window_log",
             ),
             (
                 "5/m precision 1s named gcra",

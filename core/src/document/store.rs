@@ -16,6 +16,8 @@ use crate::{key, rates};
 
 pub(crate) const DEFAULT_PREFIX: &str = "tidegate";
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+pub(crate) const DEFAULT_DENY_CACHE_MAX: Duration = Duration::from_secs(1);
+pub(crate) const MAX_DENY_CACHE_MAX: Duration = Duration::from_secs(60);
 const MAX_DEADLINE_MS: u64 = MAX_DEADLINE.as_secs() * 1_000;
 /// Places in the memory store stay far below 2^32.
 pub(crate) const MAX_MAX_KEYS: usize = 1_000_000_000;
@@ -44,6 +46,11 @@ pub(crate) struct Store {
     /// The most keys that the memory store keeps.
     #[schemars(range(min = 1, max = MAX_MAX_KEYS), extend("default" = DEFAULT_MAX_KEYS))]
     pub(crate) max_keys: usize,
+    /// How long this process may remember a refusal and answer the same check without asking: a duration, or a whole
+    /// number of milliseconds; 0 for not at all.
+    #[serde(deserialize_with = "deny_cache_max")]
+    #[schemars(schema_with = "deny_cache_max_schema", extend("default" = "1s"))]
+    pub(crate) deny_cache_max: Duration,
     /// Replaces subjects in stored keys by their HMAC with this secret: at least 16 bytes.
     #[schemars(length(min = MIN_KEY_SECRET))]
     key_secret: Option<Secret>,
@@ -77,6 +84,7 @@ impl Default for Store {
             password: None,
             password_file: None,
             max_keys: DEFAULT_MAX_KEYS,
+            deny_cache_max: DEFAULT_DENY_CACHE_MAX,
             key_secret: None,
             key_secret_file: None,
             tls: None,
@@ -142,6 +150,14 @@ fn deadline<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     Ok(deadline)
 }
 
+fn deny_cache_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let max = deserializer.deserialize_any(Deadline)?;
+    if max > MAX_DENY_CACHE_MAX {
+        return Err(D::Error::custom("deny_cache_max is out of range; write 0 to 1 minute, as in \"1s\""));
+    }
+    Ok(max)
+}
+
 struct Deadline;
 
 impl Visitor<'_> for Deadline {
@@ -164,4 +180,9 @@ fn deadline_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS }]
     })
+}
+
+fn deny_cache_max_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let most = MAX_DENY_CACHE_MAX.as_millis() as u64;
+    schemars::json_schema!({ "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 0, "maximum": most }] })
 }

@@ -10,7 +10,9 @@ use super::line::Lines;
 use super::{Bound, Inner, Limiter, MAX_DEADLINE, Store};
 use crate::cache::Cache;
 use crate::clock::Clock;
-use crate::document::{DEFAULT_DEADLINE, DEFAULT_PREFIX, Document, MAX_MAX_KEYS, Secret};
+use crate::document::{
+    DEFAULT_DEADLINE, DEFAULT_DENY_CACHE_MAX, DEFAULT_PREFIX, Document, MAX_DENY_CACHE_MAX, MAX_MAX_KEYS, Secret,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
@@ -26,6 +28,7 @@ pub struct Builder {
     prefix: String,
     deadline: Duration,
     max_keys: usize,
+    deny_cache_max: Duration,
     secret: Option<Secret>,
     access: Access,
     /// The system's, unless a test has given one.
@@ -44,6 +47,7 @@ impl Default for Builder {
             prefix: DEFAULT_PREFIX.into(),
             deadline: DEFAULT_DEADLINE,
             max_keys: DEFAULT_MAX_KEYS,
+            deny_cache_max: DEFAULT_DENY_CACHE_MAX,
             secret: None,
             access: Access::default(),
             clock: None,
@@ -91,6 +95,13 @@ impl Builder {
         self
     }
 
+    /// How long this process may remember a refusal of a shared store, and answer the same check without asking: 1 s
+    /// unless said, 0 for not at all, at most 60 s. A reset, refund or raise elsewhere shows within it.
+    pub fn deny_cache_max(mut self, max: Duration) -> Builder {
+        self.deny_cache_max = max;
+        self
+    }
+
     /// Everything that a configuration document says, with `TIDEGATE_URL` before its url. What the document leaves out of
     /// `[store]` has its default, so give what is to differ after the document.
     pub fn document(self, document: &Document) -> Builder {
@@ -115,6 +126,7 @@ impl Builder {
             prefix: store.prefix.clone(),
             deadline: store.deadline,
             max_keys: store.max_keys,
+            deny_cache_max: store.deny_cache_max,
             secret: secret.or(before.secret),
             access,
             ..before
@@ -144,10 +156,13 @@ impl Builder {
         if !(1..=MAX_MAX_KEYS).contains(&self.max_keys) {
             return Err(document_error("max_keys is out of range; write 1 to 1,000,000,000"));
         }
+        if self.deny_cache_max > MAX_DENY_CACHE_MAX {
+            return Err(document_error("deny_cache_max is out of range; write 0 to 60 s"));
+        }
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
-            Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix)?)?),
+            Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix, self.deny_cache_max)?)?),
         };
         let rules = bind(self.rules, &prefix)?;
         if self.url.is_some() {
@@ -202,7 +217,7 @@ fn announce(rules: &HashMap<String, Bound>) {
 }
 
 /// What the URL says, with the document's own fields before it.
-fn config(url: &Secret, mut access: Access, prefix: &Arc<str>) -> Result<Config> {
+fn config(url: &Secret, mut access: Access, prefix: &Arc<str>, deny_cache_max: Duration) -> Result<Config> {
     let location = Location::parse(url.expose())?;
     access.username = access.username.or_else(|| location.username.clone());
     access.password = access.password.or_else(|| location.password.clone());
@@ -212,7 +227,7 @@ fn config(url: &Secret, mut access: Access, prefix: &Arc<str>) -> Result<Config>
     } else if access.tls.take().is_some() {
         return Err(document_error("the document has [store.tls], and the url is without TLS; write rediss://"));
     }
-    Ok(Config { location, access, prefix: Arc::clone(prefix) })
+    Ok(Config { location, access, prefix: Arc::clone(prefix), deny_cache_max })
 }
 
 fn document_error(message: &str) -> Error {

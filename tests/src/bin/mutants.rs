@@ -46,9 +46,13 @@ fn run(quick: bool) -> Outcome<usize> {
     let list: List = toml::from_str(&read(&root.join("tests/mutants.toml"))?).map_err(|error| error.to_string())?;
     let chosen: Vec<Mutation> = list.mutation.into_iter().filter(|mutation| mutation.quick || !quick).collect();
     let copy = Copy::of(root)?;
-    cargo(root, &["test", "-p", "tidegate-tests", "--test", "vectors", "--test", "hunt", "--no-run"], &[])?
-        .then_some(())
-        .ok_or("the tests do not build")?;
+    cargo(
+        root,
+        &["test", "-p", "tidegate-tests", "--test", "vectors", "--test", "hunt", "--test", "laws", "--no-run"],
+        &[],
+    )?
+    .then_some(())
+    .ok_or("the tests do not build")?;
     if !passes_in_script(root, tidegate_lua::SCRIPT_ON_GIVEN_CLOCK)? || !copy.passes()? {
         return Err("the tests fail before anything is broken; run make test".into());
     }
@@ -76,7 +80,7 @@ fn passes_in_script(root: &Path, script: &str) -> Outcome<bool> {
     std::fs::write(file.path(), script).map_err(|error| error.to_string())?;
     let path = file.path().to_string_lossy();
     let environment = [("TIDEGATE_TEST_SCRIPT", &*path), ("HUNT_HISTORIES", "150")];
-    for test in [["vectors", "redis"], ["hunt", "memory_and_redis"]] {
+    for test in [["vectors", "redis"], ["hunt", "memory_and_redis"], ["laws", "law_11"]] {
         if !cargo(root, &["test", "-q", "-p", "tidegate-tests", "--test", test[0], test[1]], &environment)? {
             return Ok(false);
         }

@@ -175,6 +175,23 @@ fn law_11_a_bucket_too_large_for_plain_numbers_judges_its_time_as_well() {
 }
 
 #[test]
+fn law_11_a_bucket_with_more_parts_than_a_unit_has_is_corrupt() {
+    for_each_server(|place| {
+        let limiter = limiter(place, "5/m token_bucket", OnError::Deny);
+        let key = stored_key(place, "token_bucket");
+        // Time, units, window-ths of a unit (one too many), rate.
+        let value = |parts: u64| {
+            let time = &START.to_be_bytes()[1..];
+            [time, &[0; 3], &parts.to_be_bytes()[2..], &[0, 0, 5]].concat()
+        };
+        place.command::<()>("SET", key.as_bytes(), &[&value(60_000_000), b"PX", b"600000"]);
+        assert!(is_corrupt(&limiter.check("r", "k").wait().expect("no error")));
+        place.command::<()>("SET", key.as_bytes(), &[&value(59_999_999), b"PX", b"600000"]);
+        assert_eq!(limiter.check("r", "k").sure().remaining(), 3);
+    });
+}
+
+#[test]
 fn law_11_a_count_of_no_time_is_corrupt() {
     for_each_server(|place| {
         let limiter = limiter(place, "5/m", OnError::Deny);

@@ -56,6 +56,7 @@ fn of_rule(limiter: &Limiter, name: &str) -> Result<Value> {
     let on_error = match decision.origin() {
         Origin::Open => "allow",
         Origin::Closed => "deny",
+        Origin::Local => "local",
         other => panic!("{other:?}: somebody listens on port 1"),
     };
     Ok(json!({"limits": limits.collect::<Vec<_>>(), "on_error": on_error}))

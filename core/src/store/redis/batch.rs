@@ -15,6 +15,7 @@ use super::{Answer, LATE, RedisStore, SILENCE, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::decision::Reply;
+use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io;
 use crate::plan::Call;
@@ -33,6 +34,7 @@ pub(super) struct Job {
     store: Arc<RedisStore>,
     call: Call,
     request: Request,
+    set_out: SetOut,
     deadline: Instant,
     /// Nobody is waiting any more once it is taken.
     sender: Option<oneshot::Sender<Answer>>,
@@ -47,11 +49,12 @@ impl Job {
         store: Arc<RedisStore>,
         call: Call,
         request: Request,
+        set_out: SetOut,
         sender: oneshot::Sender<Answer>,
         breaker: Arc<Breaker>,
     ) -> Job {
-        let deadline = clock::after(call.deadline);
-        Job { store, call, request, deadline, sender: Some(sender), breaker, passed: false }
+        let deadline = set_out.at + call.deadline;
+        Job { store, call, request, set_out, deadline, sender: Some(sender), breaker, passed: false }
     }
 
     /// Whether it is little work, as nearly all calls are.
@@ -81,6 +84,9 @@ impl Job {
         match &answer {
             Err(error) if is_of_node(error) => self.store.failed(&self.breaker, error),
             _ => self.store.succeeded(&self.breaker),
+        }
+        if let Ok(reply) = &answer {
+            self.store.denied.remember(&self.call, reply, self.set_out);
         }
         let unclaimed = match (self.sender.take(), answer) {
             (Some(sender), Ok(reply)) => match sender.send(Answer::Store(reply)) {

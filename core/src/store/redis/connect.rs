@@ -57,6 +57,11 @@ pub(super) async fn connect(address: &Address, access: &Access) -> Result<Connec
                     let tls = tls.clone();
                     let config = aside(move || config(&tls)).await?;
                     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+                    let failed = |error: io::Error| {
+                        let advice = "does it speak TLS? Without, write redis://; with a certificate of your own, \
+                                      name its ca and server_name under [store.tls]";
+                        unavailable(&format!("{address} does not agree on TLS ({error}); {advice}"))
+                    };
                     open(&info, stream.map_err(failed)?, address).await
                 }
             }
@@ -103,7 +108,7 @@ where
     let mut driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(driver);
     let cluster = tokio::select! {
         hello = greet(&mut connection, address) => hello?,
-        () = &mut driver => return Err(unavailable(&format!("{address} closed the connection"))),
+        () = &mut driver => return Err(unavailable(&format!("{address} closed the connection; if it speaks TLS, write rediss://"))),
     };
     Ok(Connected { connection, driver, cluster })
 }

@@ -30,6 +30,7 @@ use crate::algorithm::{Logged, Step, Tally};
 use crate::breaker::{Breaker, Change};
 use crate::clock::{self, Clock};
 use crate::decision::{Decision, Reply};
+use crate::deny_cache::DenyCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io;
 use crate::key::{Subject, Suffix};
@@ -44,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) location: Location,
     pub(crate) access: Access,
     pub(crate) prefix: Arc<str>,
+    /// How long a refusal is remembered at the most.
+    pub(crate) deny_cache_max: Duration,
 }
 
 #[derive(Debug)]
@@ -52,6 +55,7 @@ pub(crate) struct RedisStore {
     prefix: Arc<str>,
     /// Charges that came to light after their call was answered as refused, and were given back.
     late_refunds: AtomicU64,
+    denied: DenyCache,
     /// Decides while the store fails, for rules that want it.
     fallback: OnceLock<MemoryStore>,
     #[cfg(feature = "testing")]
@@ -62,6 +66,8 @@ pub(crate) struct RedisStore {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Store(Reply),
+    /// A refusal that is remembered.
+    Denied(Reply),
     /// Decided in this process, since the store failed.
     Local(Reply, Error),
     Failed(Error),
@@ -71,7 +77,9 @@ impl Answer {
     /// Whether the request may pass.
     fn passes(&self, call: &Call) -> bool {
         match self {
-            Answer::Store(reply) | Answer::Local(reply, _) => reply.allowed || !call.plan.enforces,
+            Answer::Store(reply) | Answer::Denied(reply) | Answer::Local(reply, _) => {
+                reply.allowed || !call.plan.enforces
+            }
             Answer::Failed(_) => call.plan.on_error == OnError::Allow || !call.plan.enforces,
         }
     }
@@ -102,6 +110,7 @@ impl RedisStore {
             topology: Topology::new(config.location.clone(), config.access.clone()),
             prefix: Arc::clone(&config.prefix),
             late_refunds: AtomicU64::new(0),
+            denied: DenyCache::new(config.deny_cache_max),
             fallback: OnceLock::new(),
             #[cfg(feature = "testing")]
             given: testing::GivenClock::default(),
@@ -112,14 +121,20 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Begins a check or peek. Where its node is known to be unwell, the answer is there at once.
+    /// Begins a check or peek. Where a refusal is remembered or the node known to be unwell, the answer is there at once.
     pub(crate) fn decide(self: &Arc<Self>, call: &Call) -> Result<oneshot::Receiver<Answer>, Answer> {
+        let set_out = self.denied.set_out(clock::instant());
+        if self.remembers()
+            && let Some(reply) = self.denied.answer(call, set_out.at)
+        {
+            return Err(Answer::Denied(reply));
+        }
         let request = Request::decide(call, &self.prefix, self.lease());
         let node = self.topology.known(request.slot());
         let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
-        breaker.admit(clock::instant()).map_err(|error| self.fall_back(call, error))?;
+        breaker.admit(set_out.at).map_err(|error| self.fall_back(call, error))?;
         let (sender, receiver) = oneshot::channel();
-        let job = Job::new(Arc::clone(self), call.clone(), request, sender, Arc::clone(breaker));
+        let job = Job::new(Arc::clone(self), call.clone(), request, set_out, sender, Arc::clone(breaker));
         let begun = match node {
             Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job),
             _ => io::handle().map(|handle| drop(handle.spawn(job.alone()))),
@@ -151,9 +166,15 @@ impl RedisStore {
     }
 
     pub(crate) fn refund(self: &Arc<Self>, receipt: &Receipt, rates: &[u32], deadline: Instant) -> Result<Owed<bool>> {
-        let request = Request::refund(receipt, rates);
+        let (request, subject) = (Request::refund(receipt, rates), receipt.subject.clone());
         let store = Arc::clone(self);
-        self.owe(deadline, async move { script::refunded(&store.run(request, deadline, false).await?) })
+        // Before and after: a refusal that comes meanwhile may be of either time.
+        self.denied.forget(&subject);
+        self.owe(deadline, async move {
+            let reply = store.run(request, deadline, false).await;
+            store.denied.forget(&subject);
+            script::refunded(&reply?)
+        })
     }
 
     pub(crate) fn count(
@@ -178,15 +199,31 @@ impl RedisStore {
         let base = subject.base(&self.prefix);
         let suffixes = limits.iter().flat_map(|limit| [limit.suffix.text(), limit.count_suffix.text()]);
         let keys: Vec<String> = suffixes.map(|suffix| format!("{base}{suffix}")).collect();
-        let store = Arc::clone(self);
+        let (store, subject) = (Arc::clone(self), subject.clone());
+        self.denied.forget(&subject);
         self.owe(deadline, async move {
-            for key in keys {
-                let mut command = redis::cmd("DEL");
-                command.arg(&key);
-                store.send(slot::of(key.as_bytes()), deadline, false, |_| command.clone()).await?;
-            }
-            Ok(())
+            let outcome = store.delete(&keys, deadline).await;
+            store.denied.forget(&subject);
+            outcome
         })
+    }
+
+    /// Deletes keys of one slot, together; one by one where the slot is halfway to another node.
+    async fn delete(self: &Arc<Self>, keys: &[String], deadline: Instant) -> Result<()> {
+        let slot = slot::of(keys[0].as_bytes());
+        let delete = |keys: &[String]| {
+            let mut command = redis::cmd("DEL");
+            command.arg(keys);
+            command
+        };
+        match self.send(slot, deadline, false, |_| delete(keys)).await {
+            Err(error) if error.message().contains("TRYAGAIN") => {}
+            outcome => return outcome.map(drop),
+        }
+        for key in keys.chunks(1) {
+            self.send(slot, deadline, false, |_| delete(key)).await?;
+        }
+        Ok(())
     }
 
     /// What a log keeps: time, id and units, the oldest first; the newest thousand units.
@@ -212,6 +249,10 @@ impl RedisStore {
     pub(crate) fn ready(self: &Arc<Self>, deadline: Instant) -> Result<Owed<()>> {
         let store = Arc::clone(self);
         self.owe(deadline, async move { store.warm_until(deadline).await })
+    }
+
+    pub(crate) fn deny_cache_hits(&self) -> u64 {
+        self.denied.hits()
     }
 
     pub(crate) fn late_refunds(&self) -> u64 {
@@ -268,6 +309,11 @@ impl RedisStore {
     #[cfg(not(feature = "testing"))]
     fn lease(&self) -> u64 {
         0
+    }
+
+    #[cfg(not(feature = "testing"))]
+    fn remembers(&self) -> bool {
+        true
     }
 
     /// Sends a command to the node of its slot. It is sent again only where it did not run: unknown script, redirect;

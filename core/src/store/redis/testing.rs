@@ -44,6 +44,11 @@ impl RedisStore {
         (script, time)
     }
 
+    /// Refusals are remembered by this machine's clock, and would outlive what a given clock calls over.
+    pub(super) fn remembers(&self) -> bool {
+        self.given.now().is_none()
+    }
+
     pub(super) fn lease(&self) -> u64 {
         if self.given.now().is_some() { LEASE } else { 0 }
     }

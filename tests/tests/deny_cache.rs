@@ -1,0 +1,127 @@
+//! What a process remembers of refusals: lossless as far as one process can know.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tidegate::{Builder, Limiter, Origin};
+use tidegate_tests::limiters::{Sure as _, build, drain};
+use tidegate_tests::servers::{Server, eventually, shared_server};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn builder(prefix: &str) -> Builder {
+    Limiter::builder().url(&shared_server().url()).prefix(format!("deny{prefix}")).deadline(SOON)
+}
+
+/// Who refuses a check; nothing where it is allowed.
+fn refused_by(limiter: &Limiter, rule: &str, cost: u64) -> Option<Origin> {
+    let decision = limiter.check(rule, "k").cost(cost).sure();
+    (!decision.allowed()).then(|| decision.origin())
+}
+
+#[test]
+fn a_refusal_is_remembered_and_counts_down() {
+    let limiter = build(builder("down").deny_cache_max(Duration::from_secs(60)), &[("r", "5/h")]);
+    assert_eq!(drain(&limiter, "r", "k", 5), 5);
+    let first = limiter.check("r", "k").sure();
+    assert_eq!((first.allowed(), first.origin()), (false, Origin::Store));
+    for hit in 1..=100 {
+        let again = limiter.check("r", "k").sure();
+        assert_eq!((again.allowed(), again.origin(), again.remaining()), (false, Origin::DenyCache, 0));
+        assert!(again.retry_after() <= first.retry_after() && again.retry_after() > Some(Duration::from_secs(3_000)));
+        assert!(again.reset_after() <= first.reset_after() && again.receipt().is_empty());
+        assert_eq!(limiter.usage().deny_cache_hits, hit);
+    }
+    let sooner = first.retry_after().map(|wait| wait.saturating_sub(Duration::from_millis(20)));
+    eventually(SOON, || {
+        let later = limiter.check("r", "k").sure();
+        later.origin() == Origin::DenyCache && later.retry_after() <= sooner
+    });
+    assert_eq!(limiter.peek("r", "k").sure().origin(), Origin::Store, "a peek asks");
+}
+
+#[test]
+fn only_the_same_call_is_answered() {
+    let limiter = build(builder("same"), &[("r", "5/h"), ("other", "5/h"), ("log", "1/h sliding_window_log")]);
+    assert_eq!(drain(&limiter, "r", "k", 3), 3);
+    assert_eq!(refused_by(&limiter, "r", 3), Some(Origin::Store));
+    assert_eq!(refused_by(&limiter, "r", 3), Some(Origin::DenyCache));
+    assert_eq!(refused_by(&limiter, "r", 4), Some(Origin::Store), "another cost");
+    assert_eq!(refused_by(&limiter, "other", 3), None, "another rule");
+    assert!(limiter.check("r", "another").cost(3).sure().allowed(), "another key");
+    assert!(limiter.check("r", "k").cost(3).limits("9/h").sure().allowed(), "a raised limit");
+    assert_eq!(refused_by(&limiter, "r", 3), Some(Origin::DenyCache));
+
+    assert!(limiter.check("log", "k").request_id("one").sure().allowed());
+    assert_eq!([(); 2].map(|()| refused_by(&limiter, "log", 1)), [Some(Origin::Store), Some(Origin::DenyCache)]);
+    assert!(limiter.check("log", "k").request_id("one").sure().is_repeat(), "a request that was seen passes by");
+}
+
+#[test]
+fn what_this_process_gives_back_or_resets_shows_at_once() {
+    let limiter = build(builder("drop"), &[("r", "2/h")]);
+    let receipt = limiter.check("r", "k").cost(2).sure().receipt();
+    assert_eq!([(); 2].map(|()| refused_by(&limiter, "r", 1)), [Some(Origin::Store), Some(Origin::DenyCache)]);
+    assert!(limiter.refund(&receipt).wait().expect("it is fresh"));
+    assert_eq!(refused_by(&limiter, "r", 2), None);
+    assert_eq!([(); 2].map(|()| refused_by(&limiter, "r", 1)), [Some(Origin::Store), Some(Origin::DenyCache)]);
+    limiter.reset("r", "k").wait().expect("the server is up");
+    assert_eq!(refused_by(&limiter, "r", 2), None);
+    // Limiters of one store share what is remembered, and what is dropped.
+    let other = build(builder("drop"), &[("r", "2/h")]);
+    assert_eq!([(); 2].map(|()| refused_by(&limiter, "r", 1)), [Some(Origin::Store), Some(Origin::DenyCache)]);
+    other.reset("r", "k").wait().expect("the server is up");
+    assert_eq!(refused_by(&limiter, "r", 2), None);
+}
+
+#[test]
+fn an_entry_ends_with_its_wait_or_its_bound() {
+    let limiter = build(builder("end").deny_cache_max(Duration::from_millis(50)), &[("r", "1/h"), ("short", "1/60ms")]);
+    assert_eq!(refused_by(&limiter, "r", 1), None);
+    assert_eq!(refused_by(&limiter, "r", 1), Some(Origin::Store));
+    eventually(SOON, || refused_by(&limiter, "r", 1) == Some(Origin::Store));
+    // Whoever polls is admitted as soon as it should be.
+    assert_eq!(refused_by(&limiter, "short", 1), None);
+    eventually(SOON, || refused_by(&limiter, "short", 1).is_none());
+
+    let off = build(builder("off").deny_cache_max(Duration::ZERO), &[("r", "1/h")]);
+    assert_eq!(refused_by(&off, "r", 1), None);
+    assert_eq!([(); 3].map(|()| refused_by(&off, "r", 1)), [Some(Origin::Store); 3]);
+}
+
+#[test]
+fn a_reset_beside_many_checks_is_never_forgotten() {
+    let limiter = build(builder("race").deny_cache_max(Duration::from_secs(60)), &[("r", "1/h")]);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    limiter.check("r", "k").sure();
+                }
+            });
+        }
+        for _ in 0..200 {
+            limiter.reset("r", "k").wait().expect("the server is up");
+            // Somebody is admitted after each reset: were an old refusal remembered, nobody would be for a minute.
+            eventually(SOON, || limiter.peek("r", "k").sure().remaining() == 0);
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_flood_on_limited_keys_costs_the_server_nothing_and_little_memory() {
+    let server = Server::start();
+    let limiter = build(Limiter::builder().url(&server.url()).deadline(SOON), &[("r", "0/h")]);
+    for user in 0..100_000 {
+        assert!(!limiter.check("r", format!("user {}", user % 70_000)).sure().allowed());
+    }
+    let calls =
+        || server.info("total_commands_processed").and_then(|calls| calls.parse::<u64>().ok()).expect("a count");
+    limiter.check("r", "hot").sure();
+    let before = calls();
+    (0..10_000).for_each(|_| assert!(!limiter.check("r", "hot").sure().allowed()));
+    assert!(calls() - before < 1_000, "a refusal a second at the most");
+}
