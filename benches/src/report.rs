@@ -15,6 +15,8 @@ pub enum Unit {
     Bytes,
     /// Checks in a second.
     ChecksPerSecond,
+    /// Nanoseconds that a check takes.
+    Nanoseconds,
 }
 
 impl fmt::Display for Unit {
@@ -23,6 +25,7 @@ impl fmt::Display for Unit {
             Unit::Instructions => "instructions",
             Unit::Bytes => "bytes",
             Unit::ChecksPerSecond => "checks/s",
+            Unit::Nanoseconds => "ns",
         })
     }
 }

@@ -124,12 +124,14 @@ impl Decision {
             limits: reply.limits,
             binding,
             origin: Origin::Store,
-            nonce: fastrand::u64(..),
+            // Only a receipt that has something in it is ever spent.
+            nonce: if reply.allowed { fastrand::u64(..) } else { 0 },
             extra: (!call.id.is_empty()).then(|| Box::new(Extra { id: call.id, failure: None })),
         }
     }
 
     /// What the failure policy says. A call that enforces nothing is let through whatever it says.
+    #[inline(never)]
     pub(crate) fn from_policy(call: Call, failure: Error) -> Decision {
         let allowed = call.plan.on_error == OnError::Allow || !call.plan.enforces;
         let unknown = Outcome { allowed, ..Outcome::NEVER };
@@ -141,11 +143,13 @@ impl Decision {
     }
 
     /// A refusal that this process remembers.
+    #[inline(never)]
     pub(crate) fn from_cache(call: Call, reply: Reply) -> Decision {
         Decision { origin: Origin::DenyCache, ..Decision::from_store(call, reply) }
     }
 
     /// What this process decided by itself, since the store failed. Its receipt is empty: the store was not charged.
+    #[inline(never)]
     pub(crate) fn from_local(call: Call, reply: Reply, failure: Error) -> Decision {
         let call = call.local();
         let extra = Extra { failure: Some(failure), ..Extra::default() };

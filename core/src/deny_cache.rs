@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use crate::clock;
 use crate::decision::Reply;
 use crate::key::Subject;
 use crate::plan::{Action, Call, Plan};
@@ -70,12 +71,13 @@ impl DenyCache {
     }
 
     /// The refusal that is remembered, as it stands now.
-    pub(crate) fn answer(&self, call: &Call, now: Instant) -> Option<Reply> {
+    pub(crate) fn answer(&self, call: &Call) -> Option<Reply> {
         if !self.serves(call) {
             return None;
         }
         let (hash, shard) = self.shard(&call.subject);
         let entry = shard.table.find(hash, |entry| entry.is_of(call))?;
+        let now = clock::instant();
         if now >= entry.until {
             return None;
         }

@@ -326,20 +326,37 @@ impl Inner {
         })
     }
 
-    /// Decides without waiting, where state lives in this process; else gives the call back.
-    #[inline]
+    /// Decides without waiting, where state lives in this process or a refusal is remembered; else gives the call back.
+    #[inline(always)]
     fn decide_here(&self, call: Call) -> Result<Decision, Call> {
         match &self.store {
             Store::Memory(store) => {
                 let reply = store.decide(&call);
                 Ok(Decision::from_store(call, reply))
             }
-            Store::Redis(_) => Err(call),
+            Store::Redis(store) => match store.remembered(&call) {
+                Some(reply) => Ok(Decision::from_cache(call, reply)),
+                None => Err(call),
+            },
         }
     }
 
     /// Decides, by the store or by the rule's failure policy.
     async fn decide(&self, call: Call) -> Decision {
+        match self.decide_here(call) {
+            Ok(decision) => decision,
+            Err(call) => self.ask(call).await,
+        }
+    }
+
+    /// Apart from the calls that are decided here, and need none of its room.
+    #[inline(never)]
+    fn ask_and_wait(&self, call: Call) -> Decision {
+        crate::blocking::wait(self.ask(call))
+    }
+
+    /// Asks the store's servers.
+    async fn ask(&self, call: Call) -> Decision {
         let answer = match &self.store {
             Store::Memory(store) => Answer::Store(store.decide(&call)),
             Store::Redis(store) => match store.decide(&call) {
@@ -349,7 +366,6 @@ impl Inner {
         };
         match answer {
             Answer::Store(reply) => Decision::from_store(call, reply),
-            Answer::Denied(reply) => Decision::from_cache(call, reply),
             Answer::Local(reply, failure) => Decision::from_local(call, reply, failure),
             Answer::Failed(failure) => Decision::from_policy(call, failure),
         }

@@ -131,12 +131,12 @@ impl<'a> Check<'a> {
         let inner = &self.limiter.inner;
         match inner.decide_here(self.judged()?) {
             Ok(decision) => Ok(decision),
-            Err(call) => Ok(blocking::wait(inner.decide(call))),
+            Err(call) => Ok(inner.ask_and_wait(call)),
         }
     }
 
     /// The call, judged; nothing has been sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn judged(self) -> Result<Call> {
         let inner = &self.limiter.inner;
         let extra = self.extra.map(|extra| *extra).unwrap_or_default();

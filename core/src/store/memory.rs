@@ -67,8 +67,8 @@ impl MemoryStore {
             let place = shard.place(hash, &receipt.subject, &charge.suffix);
             if let Some((place, slot)) = place.and_then(|place| Some((place, shard.at(place)?))) {
                 refunded |= slot.state.refund(charge, *rate, now) > 0;
-                if slot.state.is_empty(now) {
-                    shard.whole_at(place, now);
+                if slot.state.is_empty(now) && slot.is_whole_sooner(now) {
+                    shard.hasten(place, now);
                 }
             }
         }
@@ -191,8 +191,9 @@ impl Turn<'_> {
         let (charged, reset_after) = if let Some(slot) = slot {
             let charged = slot.state.charge(limit, call.cost, *now, &call.id);
             let reset_after = slot.state.reset_after(limit, *now);
-            if let Some(place) = place {
-                shard.whole_at(place, *now + reset_after);
+            let sooner = slot.is_whole_sooner(*now + reset_after);
+            if let Some(place) = place.filter(|_| sooner) {
+                shard.hasten(place, *now + reset_after);
             }
             (charged, reset_after)
         } else {

@@ -118,15 +118,11 @@ impl Shard {
         self.queue.push(Reverse((whole_at, place, generation)));
     }
 
-    /// Notes when the state at a place will be whole.
-    pub(super) fn whole_at(&mut self, place: Place, whole_at: u64) {
-        let Some(slot) = self.at(place) else { return };
-        let nearer = whole_at < slot.whole_at;
-        slot.whole_at = whole_at;
-        if nearer {
-            self.queue.push(Reverse((whole_at, place.index, place.generation)));
-            self.tidy();
-        }
+    /// Queues a place that will be whole sooner than was thought.
+    #[cold]
+    pub(super) fn hasten(&mut self, place: Place, whole_at: u64) {
+        self.queue.push(Reverse((whole_at, place.index, place.generation)));
+        self.tidy();
     }
 
     pub(super) fn remove(&mut self, hash: u64, subject: &Subject, suffix: &Suffix) {
@@ -191,6 +187,13 @@ impl Shard {
         self.slots[place as usize] = None;
         self.free.push(place);
         true
+    }
+}
+
+impl Slot {
+    /// Notes when the state will be whole, and tells whether that is sooner than was thought.
+    pub(super) fn is_whole_sooner(&mut self, whole_at: u64) -> bool {
+        whole_at < std::mem::replace(&mut self.whole_at, whole_at)
     }
 }
 

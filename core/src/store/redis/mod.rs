@@ -66,8 +66,6 @@ pub(crate) struct RedisStore {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Store(Reply),
-    /// A refusal that is remembered.
-    Denied(Reply),
     /// Decided in this process, since the store failed.
     Local(Reply, Error),
     Failed(Error),
@@ -77,9 +75,7 @@ impl Answer {
     /// Whether the request may pass.
     fn passes(&self, call: &Call) -> bool {
         match self {
-            Answer::Store(reply) | Answer::Denied(reply) | Answer::Local(reply, _) => {
-                reply.allowed || !call.plan.enforces
-            }
+            Answer::Store(reply) | Answer::Local(reply, _) => reply.allowed || !call.plan.enforces,
             Answer::Failed(_) => call.plan.on_error == OnError::Allow || !call.plan.enforces,
         }
     }
@@ -121,14 +117,14 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Begins a check or peek. Where a refusal is remembered or the node known to be unwell, the answer is there at once.
+    /// The refusal that is remembered of a call.
+    pub(crate) fn remembered(&self, call: &Call) -> Option<Reply> {
+        if self.remembers() { self.denied.answer(call) } else { None }
+    }
+
+    /// Begins a check or peek. Where its node is known to be unwell, the answer is there at once.
     pub(crate) fn decide(self: &Arc<Self>, call: &Call) -> Result<oneshot::Receiver<Answer>, Answer> {
         let set_out = self.denied.set_out(clock::instant());
-        if self.remembers()
-            && let Some(reply) = self.denied.answer(call, set_out.at)
-        {
-            return Err(Answer::Denied(reply));
-        }
         let request = Request::decide(call, &self.prefix, self.lease());
         let node = self.topology.known(request.slot());
         let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
