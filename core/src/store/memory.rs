@@ -6,9 +6,10 @@
 mod shard;
 
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::DefaultHashBuilder;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use self::shard::{Place, Shard, Slot};
@@ -112,7 +113,7 @@ impl MemoryStore {
     /// How many keys are kept, and how many live ones the bound has forced out.
     pub(crate) fn usage(&self) -> (usize, u64) {
         let each = self.shards.iter().map(|shard| {
-            let shard = lock(shard);
+            let shard = shard.lock();
             (shard.len(), shard.forced_out())
         });
         each.fold((0, 0), |(keys, forced), (more, others)| (keys + more, forced + others))
@@ -125,13 +126,8 @@ impl MemoryStore {
         let hash = hasher.finish();
         // The high bits choose the shard: the table inside uses the low ones.
         let index = usize::try_from(hash >> 32).unwrap_or(0) & (self.shards.len() - 1);
-        (hash, lock(&self.shards[index]))
+        (hash, self.shards[index].lock())
     }
-}
-
-/// Nothing under the lock panics; were it to, an answer from the state as it stands is better than none for ever.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A call's turn at its shard, under the lock.
