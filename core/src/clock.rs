@@ -113,7 +113,9 @@ mod tests {
         let (clock, mut look) = (Clock::default(), Look::default());
         for _ in 0..100_000 {
             let (before, now, after) = (system(), clock.now(&mut look), system());
-            assert!(now + 1 + TOGETHER / 1_000 >= before && now <= after + 1, "{before} {now} {after}");
+            // The counter's rate was measured, and not for long.
+            let apart = 2 * TOGETHER / 1_000;
+            assert!(now + apart >= before && now <= after + apart, "{before} {now} {after}");
         }
     }
 }
