@@ -22,6 +22,21 @@ impl Default for Bounds {
     }
 }
 
+impl Bounds {
+    /// # Errors
+    /// What to write instead.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if !(1..=1_000).contains(&self.failures) {
+            return Err("the breaker's failures are out of range; write 1 to 1,000");
+        }
+        if self.wait < Duration::from_millis(1) || self.wait > self.max_wait || self.max_wait > Duration::from_secs(60)
+        {
+            return Err("the breaker's waits are out of range; write 1 ms to 1 minute, and a wait up to max_wait");
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Breaker {
     bounds: Bounds,

@@ -111,6 +111,18 @@ fn checks_of_many_slots_leave_together_for_each_node() {
 }
 
 #[test]
+fn without_batches_across_slots_each_check_of_a_cluster_runs_alone() {
+    let cluster = Cluster::start();
+    let limiter = Limiter::builder().url(&cluster.url()).deadline(SOON).batch_across_slots(false);
+    let limiter = limiter.rule("r", "7/h").build().expect("it can be meant");
+    limiter.ready(SOON).wait().expect("the servers are up");
+    let total = || cluster.nodes().iter().map(runs).sum::<u64>();
+    let before = total();
+    assert_eq!(admitted(&at_once(&limiter, 50, 7)), 350);
+    assert_eq!(total() - before, 350);
+}
+
+#[test]
 fn a_failing_check_spoils_nobody_elses_answer() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster.url(), "7/h");

@@ -9,6 +9,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 
 use super::invalid;
 use super::secret::{Secret, Source, Url};
+use crate::breaker::Bounds;
 use crate::error::Result;
 use crate::limiter::MAX_DEADLINE;
 use crate::store::memory::DEFAULT_MAX_KEYS;
@@ -49,15 +50,50 @@ pub(crate) struct Store {
     /// How long this process may remember a refusal and answer the same check without asking: a duration, or a whole
     /// number of milliseconds; 0 for not at all.
     #[serde(deserialize_with = "deny_cache_max")]
-    #[schemars(schema_with = "deny_cache_max_schema", extend("default" = "1s"))]
+    #[schemars(schema_with = "wait_schema", extend("default" = "1s"))]
     pub(crate) deny_cache_max: Duration,
     /// Replaces subjects in stored keys by their HMAC with this secret: at least 16 bytes.
     #[schemars(length(min = MIN_KEY_SECRET))]
     key_secret: Option<Secret>,
     /// A file that holds that secret, read at start.
     key_secret_file: Option<PathBuf>,
+    /// When a node that fails is left alone, and for how long.
+    pub(crate) breaker: Breaker,
+    /// Whether checks of several slots of one node of a cluster may leave together.
+    #[schemars(extend("default" = true))]
+    pub(crate) batch_across_slots: bool,
     /// Certificates for `rediss://`.
     pub(crate) tls: Option<Tls>,
+}
+
+/// The circuit breaker of each node.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table with fields such as failures")]
+pub(crate) struct Breaker {
+    /// The failures in a row with which it opens.
+    #[schemars(range(min = 1, max = 1_000), extend("default" = 5))]
+    failures: u32,
+    /// How long it is open at first: doubled with each probe that fails.
+    #[serde(deserialize_with = "wait")]
+    #[schemars(schema_with = "wait_schema", extend("default" = "100ms"))]
+    wait: Duration,
+    /// The longest that it is open.
+    #[serde(deserialize_with = "wait")]
+    #[schemars(schema_with = "wait_schema", extend("default" = "1s"))]
+    max_wait: Duration,
+}
+
+impl Default for Breaker {
+    fn default() -> Breaker {
+        let Bounds { failures, wait, max_wait } = Bounds::default();
+        Breaker { failures, wait, max_wait }
+    }
+}
+
+impl Breaker {
+    pub(crate) fn bounds(self) -> Bounds {
+        Bounds { failures: self.failures, wait: self.wait, max_wait: self.max_wait }
+    }
 }
 
 /// Certificates, as paths of PEM files.
@@ -87,6 +123,8 @@ impl Default for Store {
             deny_cache_max: DEFAULT_DENY_CACHE_MAX,
             key_secret: None,
             key_secret_file: None,
+            breaker: Breaker::default(),
+            batch_across_slots: true,
             tls: None,
         }
     }
@@ -123,6 +161,7 @@ impl Store {
         if !(1..=MAX_MAX_KEYS).contains(&self.max_keys) {
             return Err(invalid(format!("store: max_keys is out of range; write 1 to {MAX_MAX_KEYS}")));
         }
+        self.breaker.bounds().check().map_err(|problem| invalid(format!("store.breaker: {problem}")))?;
         match &self.tls {
             Some(tls) if tls.certificate.is_some() != tls.key.is_some() => {
                 Err(invalid("store.tls: certificate and key belong together; write both or neither"))
@@ -158,6 +197,11 @@ fn deny_cache_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration
     Ok(max)
 }
 
+/// Its range is judged with the others of the breaker.
+fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_any(Deadline)
+}
+
 struct Deadline;
 
 impl Visitor<'_> for Deadline {
@@ -182,7 +226,7 @@ fn deadline_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-fn deny_cache_max_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+fn wait_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let most = MAX_DENY_CACHE_MAX.as_millis() as u64;
     schemars::json_schema!({ "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 0, "maximum": most }] })
 }

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::line::Lines;
 use super::{Bound, Inner, Limiter, MAX_DEADLINE, Store};
+use crate::breaker::Bounds;
 use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::document::{
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
-use crate::store::redis::{Access, Config, Location, RedisStore};
+use crate::store::redis::{Access, Config, Location, Options, RedisStore};
 
 /// A limiter in the making. Errors are told by [`build`](Builder::build), the first of them.
 #[must_use = "a builder does nothing until it is built"]
@@ -29,6 +30,7 @@ pub struct Builder {
     deadline: Duration,
     max_keys: usize,
     deny_cache_max: Duration,
+    options: Options,
     secret: Option<Secret>,
     access: Access,
     /// The system's, unless a test has given one.
@@ -48,6 +50,7 @@ impl Default for Builder {
             deadline: DEFAULT_DEADLINE,
             max_keys: DEFAULT_MAX_KEYS,
             deny_cache_max: DEFAULT_DENY_CACHE_MAX,
+            options: Options { breaker: Bounds::default(), batch_across_slots: true },
             secret: None,
             access: Access::default(),
             clock: None,
@@ -102,6 +105,21 @@ impl Builder {
         self
     }
 
+    /// When the circuit breaker of a node opens, and for how long: after `failures` in a row (1 to 1,000; 5 unless said)
+    /// for `wait` (100 ms unless said), doubled with each probe that fails up to `max_wait` (1 s unless said, at most
+    /// 60 s).
+    pub fn breaker(mut self, failures: u32, wait: Duration, max_wait: Duration) -> Builder {
+        self.options.breaker = Bounds { failures, wait, max_wait };
+        self
+    }
+
+    /// Whether checks of several slots of one node of a cluster may leave together: yes unless said. A node that refuses
+    /// it is not asked again.
+    pub fn batch_across_slots(mut self, batch: bool) -> Builder {
+        self.options.batch_across_slots = batch;
+        self
+    }
+
     /// Everything that a configuration document says, with `TIDEGATE_URL` before its url. What the document leaves out of
     /// `[store]` has its default, so give what is to differ after the document.
     pub fn document(self, document: &Document) -> Builder {
@@ -127,6 +145,7 @@ impl Builder {
             deadline: store.deadline,
             max_keys: store.max_keys,
             deny_cache_max: store.deny_cache_max,
+            options: Options { breaker: store.breaker.bounds(), batch_across_slots: store.batch_across_slots },
             secret: secret.or(before.secret),
             access,
             ..before
@@ -159,10 +178,15 @@ impl Builder {
         if self.deny_cache_max > MAX_DENY_CACHE_MAX {
             return Err(document_error("deny_cache_max is out of range; write 0 to 60 s"));
         }
+        self.options.breaker.check().map_err(document_error)?;
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
-            Some(url) => Store::Redis(RedisStore::open(&config(url, self.access, &prefix, self.deny_cache_max)?)?),
+            Some(url) => {
+                let (location, access) = reached(url, self.access)?;
+                let (prefix, deny_cache_max, options) = (Arc::clone(&prefix), self.deny_cache_max, self.options);
+                Store::Redis(RedisStore::open(&Config { location, access, prefix, deny_cache_max, options })?)
+            }
         };
         let rules = bind(self.rules, &prefix)?;
         if self.url.is_some() {
@@ -217,7 +241,7 @@ fn announce(rules: &HashMap<String, Bound>) {
 }
 
 /// What the URL says, with the document's own fields before it.
-fn config(url: &Secret, mut access: Access, prefix: &Arc<str>, deny_cache_max: Duration) -> Result<Config> {
+fn reached(url: &Secret, mut access: Access) -> Result<(Location, Access)> {
     let location = Location::parse(url.expose())?;
     access.username = access.username.or_else(|| location.username.clone());
     access.password = access.password.or_else(|| location.password.clone());
@@ -227,7 +251,7 @@ fn config(url: &Secret, mut access: Access, prefix: &Arc<str>, deny_cache_max: D
     } else if access.tls.take().is_some() {
         return Err(document_error("the document has [store.tls], and the url is without TLS; write rediss://"));
     }
-    Ok(Config { location, access, prefix: Arc::clone(prefix), deny_cache_max })
+    Ok((location, access))
 }
 
 fn document_error(message: &str) -> Error {

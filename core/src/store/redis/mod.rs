@@ -27,7 +27,7 @@ use self::failure::{Failure, unavailable};
 use self::script::Request;
 use self::topology::Topology;
 use crate::algorithm::{Logged, Step, Tally};
-use crate::breaker::{Breaker, Change};
+use crate::breaker::{Bounds, Breaker, Change};
 use crate::clock::{self, Clock};
 use crate::decision::{Decision, Reply};
 use crate::deny_cache::DenyCache;
@@ -47,6 +47,15 @@ pub(crate) struct Config {
     pub(crate) prefix: Arc<str>,
     /// How long a refusal is remembered at the most.
     pub(crate) deny_cache_max: Duration,
+    pub(crate) options: Options,
+}
+
+/// What every node of a store is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Options {
+    pub(crate) breaker: Bounds,
+    /// Whether checks of several slots of a cluster's node may leave as one run of the script.
+    pub(crate) batch_across_slots: bool,
 }
 
 #[derive(Debug)]
@@ -88,6 +97,8 @@ pub(crate) type Owed<T> = oneshot::Receiver<Result<T>>;
 const MOST_REDIRECTS: u32 = 5;
 /// How long a call that was answered at its deadline is waited for, to give back what it charged.
 const LATE: Duration = Duration::from_secs(60);
+/// How often the map is read again without a reason.
+const REFRESH_EVERY: Duration = Duration::from_secs(30);
 /// After which silence a connection is given up: calls go over a new one, and late replies still come over the old.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -103,7 +114,7 @@ impl RedisStore {
             return Ok(store);
         }
         let store = Arc::new(RedisStore {
-            topology: Topology::new(config.location.clone(), config.access.clone()),
+            topology: Topology::new(config.location.clone(), config.access.clone(), config.options),
             prefix: Arc::clone(&config.prefix),
             late_refunds: AtomicU64::new(0),
             denied: DenyCache::new(config.deny_cache_max),
@@ -114,6 +125,7 @@ impl RedisStore {
         stores.insert(config.clone(), Arc::downgrade(&store));
         let warmed = Arc::clone(&store);
         handle.spawn(async move { warmed.warm(clock::instant() + Duration::from_secs(5)).await });
+        handle.spawn(keep_up(Arc::downgrade(&store.topology)));
         Ok(store)
     }
 
@@ -384,6 +396,15 @@ impl RedisStore {
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+}
+
+/// Reads the map of a cluster again from time to time: a node that left without a word is asked by nobody.
+async fn keep_up(topology: Weak<Topology>) {
+    loop {
+        tokio::time::sleep(REFRESH_EVERY).await;
+        let Some(topology) = topology.upgrade() else { return };
+        topology.refresh();
     }
 }
 

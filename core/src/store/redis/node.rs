@@ -12,8 +12,8 @@ use super::address::Address;
 use super::batch::Queue;
 use super::connect::{self, Access};
 use super::failure::{self, Failure, unavailable};
-use super::{LATE, SILENCE, timeout};
-use crate::breaker::{Bounds, Breaker};
+use super::{LATE, Options, SILENCE, timeout};
+use crate::breaker::Breaker;
 use crate::clock;
 use crate::error::{Error, Result};
 
@@ -35,7 +35,7 @@ pub(super) struct Node {
     connections: AtomicU64,
     /// Places for calls that are alone on their way.
     alone: Arc<Semaphore>,
-    /// Whether it has refused a script over several slots.
+    /// Whether it has refused a script over several slots, or is not to be asked for one.
     refuses_batches: AtomicBool,
 }
 
@@ -68,17 +68,17 @@ pub(super) struct Link {
 }
 
 impl Node {
-    pub(super) fn new(address: Address, access: Arc<Access>) -> Arc<Node> {
+    pub(super) fn new(address: Address, access: Arc<Access>, options: Options) -> Arc<Node> {
         Arc::new(Node {
             address,
             access,
             queue: Queue::default(),
-            breaker: Arc::new(Breaker::new(Bounds::default())),
+            breaker: Arc::new(Breaker::new(options.breaker)),
             state: Mutex::new(State::Idle),
             changed: Notify::new(),
             connections: AtomicU64::new(0),
             alone: Arc::new(Semaphore::new(MOST_ALONE)),
-            refuses_batches: AtomicBool::new(false),
+            refuses_batches: AtomicBool::new(!options.batch_across_slots),
         })
     }
 

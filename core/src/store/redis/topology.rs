@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use tokio::sync::Notify;
 
+use super::Options;
 use super::address::{Address, Location};
 use super::connect::Access;
 use super::failure::{Failure, unavailable};
 use super::node::Node;
-use crate::breaker::{Bounds, Breaker};
+use crate::breaker::Breaker;
 use crate::clock;
 use crate::error::{Error, Result};
 
@@ -26,6 +27,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Topology {
     location: Location,
     access: Arc<Access>,
+    options: Options,
     /// Of the store as a whole, while no node is known.
     pub(super) breaker: Arc<Breaker>,
     state: Mutex<State>,
@@ -48,10 +50,10 @@ enum Map {
 }
 
 impl Topology {
-    pub(super) fn new(location: Location, access: Access) -> Arc<Topology> {
+    pub(super) fn new(location: Location, access: Access, options: Options) -> Arc<Topology> {
         let (access, state, changed) = (Arc::new(access), Mutex::default(), Notify::new());
-        let breaker = Arc::new(Breaker::new(Bounds::default()));
-        Arc::new(Topology { location, access, breaker, state, changed })
+        let breaker = Arc::new(Breaker::new(options.breaker));
+        Arc::new(Topology { location, access, options, breaker, state, changed })
     }
 
     /// The node of a slot, if the map is there.
@@ -206,9 +208,9 @@ impl Topology {
 
     fn node(&self, address: Address) -> Arc<Node> {
         let mut state = self.state();
-        let access = &self.access;
-        let node =
-            state.nodes.entry(address).or_insert_with_key(|address| Node::new(address.clone(), Arc::clone(access)));
+        let (access, options) = (&self.access, self.options);
+        let node = state.nodes.entry(address);
+        let node = node.or_insert_with_key(|address| Node::new(address.clone(), Arc::clone(access), options));
         Arc::clone(node)
     }
 
@@ -235,8 +237,9 @@ mod tests {
     #[test]
     fn redirects_name_nodes_in_all_the_ways_of_servers() {
         let location = Location::parse("redis+cluster://seed:7000").expect("a url");
-        let by = Node::new(location.addresses[0].clone(), Arc::default());
-        let topology = Topology::new(location, Access::default());
+        let options = Options { breaker: crate::breaker::Bounds::default(), batch_across_slots: true };
+        let by = Node::new(location.addresses[0].clone(), Arc::default(), options);
+        let topology = Topology::new(location, Access::default(), options);
         let named = |text: &str| topology.redirected(text, &by).map(|node| node.address.to_string()).ok();
         for (text, address) in [
             ("10.0.0.1:7001", "10.0.0.1:7001"),
