@@ -56,6 +56,13 @@ fn checked_during(limiter: &Limiter, key: &str, work: impl FnOnce()) -> u32 {
     })
 }
 
+/// Waits until a replica has all that its master has now.
+fn replicate(master: &Server, replica: &Server) {
+    let offset = |server: &Server, field| server.info(field).and_then(|offset| offset.parse::<u64>().ok());
+    let written = offset(master, "master_repl_offset").expect("it is a master");
+    eventually(SOON, || offset(replica, "slave_repl_offset").is_some_and(|read| read >= written));
+}
+
 fn flush_scripts(server: &Server) {
     server.call::<()>("SCRIPT FLUSH");
 }
@@ -179,8 +186,7 @@ fn r1_a_replica_whose_master_died_takes_over() {
     let (limiter, key) = (limiter(&cluster.url(), "died", "9/h"), "died:1:{k}");
     assert_eq!(limiter.check("r", "k").cost(3).sure().remaining(), 6);
     let master = cluster.master_of(slot(key.as_bytes()));
-    // The replica has the charge before its master dies.
-    assert!(master.call::<u64>("WAIT 1 5000") >= 1);
+    replicate(master, cluster.replica_of(master));
     let port = master.port();
     master.kill();
     eventually(SOON, || cluster.master_of(slot(key.as_bytes())).port() != port);
@@ -199,7 +205,7 @@ fn r9_a_replica_whose_master_hangs_takes_over() {
     assert_eq!(limiter.check("r", "k").cost(3).sure().remaining(), 6);
     let key = slot(b"hung:1:{k}");
     let master = cluster.master_of(key);
-    assert!(master.call::<u64>("WAIT 1 5000") >= 1);
+    replicate(master, cluster.replica_of(master));
     let port = master.port();
     master.pause();
     let peek = || limiter.peek("r", "k").deadline(Duration::from_millis(100)).wait().expect("it can be meant");
