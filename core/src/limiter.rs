@@ -113,7 +113,8 @@ impl Limiter {
         Check::new(self, Action::Peek, Target::Named(rules), key.into())
     }
 
-    /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line.
+    /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line: who gives up behind others is
+    /// refused, even where its own cost would fit.
     pub fn acquire(&self, rule: &str, key: impl Into<Key>) -> Acquire<'_> {
         Acquire::new(self.check(rule, key))
     }
@@ -326,9 +327,9 @@ impl Inner {
         })
     }
 
-    /// Decides without waiting, where state lives in this process or a refusal is remembered; else gives the call back.
+    /// Decides without waiting, where state lives in this process or a refusal is remembered; else tells whom to ask.
     #[inline(always)]
-    fn decide_here(&self, call: Call) -> Result<Decision, Call> {
+    fn decide_here(&self, call: Call) -> Result<Decision, (&Arc<RedisStore>, Call)> {
         match &self.store {
             Store::Memory(store) => {
                 let reply = store.decide(&call);
@@ -336,7 +337,7 @@ impl Inner {
             }
             Store::Redis(store) => match store.remembered(&call) {
                 Some(reply) => Ok(Decision::from_cache(call, reply)),
-                None => Err(call),
+                None => Err((store, call)),
             },
         }
     }
@@ -345,29 +346,7 @@ impl Inner {
     async fn decide(&self, call: Call) -> Decision {
         match self.decide_here(call) {
             Ok(decision) => decision,
-            Err(call) => self.ask(call).await,
-        }
-    }
-
-    /// Apart from the calls that are decided here, and need none of its room.
-    #[inline(never)]
-    fn ask_and_wait(&self, call: Call) -> Decision {
-        crate::blocking::wait(self.ask(call))
-    }
-
-    /// Asks the store's servers.
-    async fn ask(&self, call: Call) -> Decision {
-        let answer = match &self.store {
-            Store::Memory(store) => Answer::Store(store.decide(&call)),
-            Store::Redis(store) => match store.decide(&call) {
-                Ok(owed) => owed.await.unwrap_or_else(|_| store.fall_back(&call, ended())),
-                Err(answer) => answer,
-            },
-        };
-        match answer {
-            Answer::Store(reply) => Decision::from_store(call, reply),
-            Answer::Local(reply, failure) => Decision::from_local(call, reply, failure),
-            Answer::Failed(failure) => Decision::from_policy(call, failure),
+            Err((store, call)) => ask(store, call).await,
         }
     }
 
@@ -403,6 +382,25 @@ impl Inner {
         };
         Ok(Counted::new(tally))
     }
+}
+
+/// Asks the store's servers; where they fail, the rule's failure policy decides.
+async fn ask(store: &Arc<RedisStore>, call: Call) -> Decision {
+    let answer = match store.decide(&call) {
+        Ok(owed) => owed.await.unwrap_or_else(|_| store.fall_back(&call, ended())),
+        Err(answer) => answer,
+    };
+    match answer {
+        Answer::Store(reply) => Decision::from_store(call, reply),
+        Answer::Local(reply, failure) => Decision::from_local(call, reply, failure),
+        Answer::Failed(failure) => Decision::from_policy(call, failure),
+    }
+}
+
+/// Apart from the calls that are decided in this process, and need none of its room.
+#[inline(never)]
+fn ask_and_wait(store: &Arc<RedisStore>, call: Call) -> Decision {
+    crate::blocking::wait(ask(store, call))
 }
 
 /// The I/O thread answers every call by its deadline, unless it is gone.

@@ -131,7 +131,7 @@ impl<'a> Check<'a> {
         let inner = &self.limiter.inner;
         match inner.decide_here(self.judged()?) {
             Ok(decision) => Ok(decision),
-            Err(call) => Ok(inner.ask_and_wait(call)),
+            Err((store, call)) => Ok(super::ask_and_wait(store, call)),
         }
     }
 

@@ -204,6 +204,21 @@ fn law_12_calls_that_cannot_be_meant_are_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn law_12_a_live_id_is_a_repeat_beside_a_limit_of_zero_too() {
+    for_each_store(|place| {
+        let limiter = place.limiter(&[("r", "10/h sliding_window_log")]);
+        assert!(limiter.check("r", "k").request_id("one").sure().allowed());
+        for limits in ["0/s; 10/h sliding_window_log", "10/h sliding_window_log; 0/s"] {
+            let again = limiter.check("r", "k").limits(limits).request_id("one").sure();
+            assert!(again.allowed() && again.is_repeat() && again.receipt().is_empty(), "{limits}");
+            let fresh = limiter.check("r", "k").limits(limits).request_id("two").sure();
+            assert!(!fresh.allowed() && fresh.retry_after().is_none(), "{limits}");
+        }
+        assert_eq!(limiter.peek("r", "k").sure().remaining(), 9);
+    });
+}
+
+#[test]
 fn law_12_times_that_no_clock_reaches_do_not_panic() {
     for_each_store(|place| {
         let limiter = place.limiter(&[("r", "5/m")]);

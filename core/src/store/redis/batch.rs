@@ -261,14 +261,8 @@ impl Batch {
             Err(Failure::UnknownScript) => {
                 self.jobs.into_iter().for_each(|job| job.settle(Err(unavailable("the server forgets the script"))));
             }
-            Err(Failure::Refused(error)) => {
-                if error.kind() == ErrorKind::StoreUnavailable {
-                    self.store.topology.refresh();
-                }
-                self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone())));
-            }
+            Err(Failure::Refused(error)) => self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone()))),
             Err(Failure::Lost(error)) => {
-                self.store.topology.refresh();
                 for job in self.jobs {
                     if job.is_repeatable() { send_alone(job) } else { job.settle(Err(error.clone())) }
                 }
@@ -290,10 +284,7 @@ impl Batch {
                 return outcome;
             }
             let now = clock::instant();
-            let due = self.jobs.iter_mut().filter(|job| job.is_due(now));
-            if due.map(Job::expire).count() > 0 {
-                self.store.topology.refresh();
-            }
+            self.jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);
             node.queue.expire(now);
             if now >= give_up {
                 return Err(Failure::Lost(timeout()));

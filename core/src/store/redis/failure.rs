@@ -45,7 +45,7 @@ pub(super) fn of_text(text: &str) -> Error {
     let advice = match text.split(' ').next().unwrap_or_default() {
         "LOADING" => "the server is still loading its data",
         "READONLY" => "the server is a read-only replica; give the primary's address",
-        "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "UNKILLABLE" | "BUSY" => "the server is not ready",
+        "CLUSTERDOWN" | "MASTERDOWN" | "UNKILLABLE" | "BUSY" => "the server is not ready",
         "NOAUTH" | "WRONGPASS" => "the server refused the login; check username and password",
         "OOM" => {
             return refused(text, "the server is out of memory and takes no writes; raise its maxmemory, or free some");
@@ -55,7 +55,9 @@ pub(super) fn of_text(text: &str) -> Error {
         }
         "NOPERM" => return refused(text, "the user's ACL forbids it; the README has the one that Tidegate needs"),
         "WRONGTYPE" => return Error::new(ErrorKind::CorruptState, text),
-        _ if text.contains("non local key") => "the slot is moving; try again",
+        // The node is well, and its breaker must not count this.
+        "TRYAGAIN" => return refused(text, "the slot is moving; try again"),
+        _ if text.contains("non local key") => return refused(text, "the slot is moving; try again"),
         _ => return refused(text, "the server refused the call"),
     };
     unavailable(&format!("{advice} ({text})"))
