@@ -96,7 +96,7 @@ impl Opened<'_> {
             builder = builder.url(url);
         }
         let limiter = builder.deadline(DEADLINE).build()?;
-        if limiter.usage().keys.is_some() {
+        if limiter.metrics().keys.is_some() {
             return Err(Failure::misused(
                 "there is no server to ask, and the memory of this process has only just begun",
                 "add --url redis://127.0.0.1:6379, set TIDEGATE_URL, or write a url into the document",

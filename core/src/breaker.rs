@@ -1,10 +1,11 @@
 //! The circuit breaker of one node: after some failures in a row it is not asked for a while, then by one call.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
+use crate::metrics::BreakerState;
 
 /// When a breaker opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +43,8 @@ pub(crate) struct Breaker {
     bounds: Bounds,
     /// Whether there is anything in the state: while all goes well nobody takes the lock.
     troubled: AtomicBool,
+    /// How often it has opened.
+    opened: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -70,7 +73,8 @@ pub(crate) enum Change {
 
 impl Breaker {
     pub(crate) fn new(bounds: Bounds) -> Breaker {
-        Breaker { bounds, troubled: AtomicBool::new(false), state: Mutex::default() }
+        let (troubled, opened) = (AtomicBool::new(false), AtomicU64::new(0));
+        Breaker { bounds, troubled, opened, state: Mutex::default() }
     }
 
     /// Whether a call may be sent.
@@ -94,6 +98,16 @@ impl Breaker {
     /// Whether the last answer was a failure.
     pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
+    }
+
+    /// How it stands, and how often it has opened.
+    pub(crate) fn read(&self) -> (BreakerState, u64) {
+        let state = match &self.state().open {
+            None => BreakerState::Closed,
+            Some(open) if open.probing => BreakerState::HalfOpen,
+            Some(_) => BreakerState::Open,
+        };
+        (state, self.opened.load(Ordering::Relaxed))
     }
 
     /// The node has answered.
@@ -120,6 +134,7 @@ impl Breaker {
             None => self.bounds.wait,
         };
         let change = if state.open.is_none() { Change::Opened } else { Change::None };
+        self.opened.fetch_add(u64::from(change == Change::Opened), Ordering::Relaxed);
         let why = Error::new(ErrorKind::StoreUnavailable, format!("the circuit is open: {}", why.message()));
         state.open = Some(Open { why, wait, until: now + jittered(wait), probing: false });
         change

@@ -31,6 +31,10 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// Every origin.
+    pub(crate) const ALL: [Origin; 5] =
+        [Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
+
     /// The origin's name: `store`, `deny_cache`, `local`, `open` or `closed`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -166,6 +170,20 @@ impl Decision {
             self.allowed = false;
         }
         self
+    }
+
+    /// Counts it for each of its rules.
+    pub(crate) fn count(&self) {
+        if let Some(counters) = &self.plan.counters {
+            counters.decided(&self.plan.rows, self.origin, self.allowed);
+        }
+    }
+
+    /// Counts the failure that made a policy decide, if one did.
+    pub(crate) fn count_failure(&self) {
+        if let (Some(failure), Some(counters)) = (self.failure(), &self.plan.counters) {
+            counters.failed(failure.kind());
+        }
     }
 
     /// Whether the request may pass.

@@ -29,7 +29,6 @@ pub(crate) struct DenyCache {
     shards: [Mutex<Shard>; SHARDS],
     /// Moves with everything that may end a refusal.
     epoch: AtomicU64,
-    hits: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -62,8 +61,8 @@ pub(crate) struct SetOut {
 
 impl DenyCache {
     pub(crate) fn new(max: Duration) -> DenyCache {
-        let (epoch, hits) = (AtomicU64::new(0), AtomicU64::new(0));
-        DenyCache { max, hasher: DefaultHashBuilder::default(), shards: Default::default(), epoch, hits }
+        let epoch = AtomicU64::new(0);
+        DenyCache { max, hasher: DefaultHashBuilder::default(), shards: Default::default(), epoch }
     }
 
     pub(crate) fn set_out(&self, at: Instant) -> SetOut {
@@ -83,8 +82,6 @@ impl DenyCache {
         }
         let mut reply = entry.reply.clone();
         reply.age(u64::try_from(now.saturating_duration_since(entry.asked).as_micros()).unwrap_or(u64::MAX));
-        drop(shard);
-        self.hits.fetch_add(1, Ordering::Relaxed);
         Some(reply)
     }
 
@@ -119,11 +116,6 @@ impl DenyCache {
         while let Ok(entry) = shard.table.find_entry(hash, |entry| entry.subject == *subject) {
             entry.remove();
         }
-    }
-
-    /// How many calls were answered from here.
-    pub(crate) fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
     }
 
     /// A peek tells how things stand, and an id may have been seen: neither is answered from memory.

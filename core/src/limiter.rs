@@ -14,9 +14,10 @@ pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::line::Lines;
 use crate::algorithm::{Logged, Step};
 use crate::clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, Origin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Key, Subject};
+use crate::metrics::{Counters, DecisionCount, Metrics, Rows};
 use crate::plan::{Action, Call, Plan};
 use crate::receipt::Receipt;
 use crate::request_id;
@@ -70,12 +71,15 @@ struct Inner {
     /// The configured rate of each stored key's end, for refunds.
     rates: HashMap<String, u32>,
     lines: Lines,
+    counters: Arc<Counters>,
 }
 
 #[derive(Debug)]
 struct Bound {
     rule: Rule,
     plan: Arc<Plan>,
+    /// Where its decisions are counted.
+    row: u32,
 }
 
 #[derive(Debug)]
@@ -135,8 +139,8 @@ impl Limiter {
     /// # Errors
     /// `invalid_receipt` if it was spent here already or belongs to another prefix; else what the store says.
     pub fn refund(&self, receipt: &Receipt) -> Pending<bool> {
-        let (limiter, receipt) = (self.clone(), receipt.clone());
-        Pending::new(async move { limiter.inner.refund(&receipt).await })
+        let receipt = receipt.clone();
+        self.begin(|limiter| async move { limiter.inner.refund(&receipt).await })
     }
 
     /// Forgets a rule's state for a key: every limit as configured, counts over the limits' windows included, corrupt
@@ -178,8 +182,7 @@ impl Limiter {
     /// # Errors
     /// The last error of connecting, when the timeout has passed.
     pub fn ready(&self, timeout: Duration) -> Pending<()> {
-        let limiter = self.clone();
-        Pending::new(async move {
+        self.begin(move |limiter| async move {
             match &limiter.inner.store {
                 Store::Memory(_) => Ok(()),
                 Store::Redis(store) => answer(store.ready(clock::after(timeout))?).await,
@@ -192,20 +195,23 @@ impl Limiter {
         self.inner.rules.keys().map(String::as_str)
     }
 
-    /// What the limiter has counted about itself.
+    /// What the limiter has counted since it was made; what concerns the store's servers is counted together with the
+    /// process's other limiters of the same URL and options.
     #[must_use]
-    pub fn usage(&self) -> Usage {
-        match &self.inner.store {
+    pub fn metrics(&self) -> Metrics {
+        let inner = &self.inner;
+        let mut rules: Vec<(&String, &Bound)> = inner.rules.iter().collect();
+        rules.sort_unstable_by_key(|(name, _)| *name);
+        let decisions = rules.into_iter().flat_map(|(name, bound)| inner.decisions(name, bound)).collect();
+        let (counted, errors) = (Metrics { decisions, ..Metrics::default() }, inner.counters.errors());
+        let hits = counted.decisions.iter().filter(|row| row.origin == Origin::DenyCache);
+        let counted = Metrics { errors, deny_cache_hits: hits.map(|row| row.count).sum(), ..counted };
+        match &inner.store {
             Store::Memory(store) => {
                 let (keys, forced_out) = store.usage();
-                Usage { keys: Some(keys), forced_out, late_refunds: 0, deny_cache_hits: 0 }
+                Metrics { keys: Some(keys), forced_out, ..counted }
             }
-            Store::Redis(store) => Usage {
-                keys: None,
-                forced_out: 0,
-                late_refunds: store.late_refunds(),
-                deny_cache_hits: store.deny_cache_hits(),
-            },
+            Store::Redis(store) => store.metrics(counted),
         }
     }
 
@@ -217,14 +223,23 @@ impl Limiter {
         }
     }
 
+    /// A call that has been made; an error that it ends with is counted.
+    fn begin<T, F>(&self, work: impl FnOnce(Limiter) -> F) -> Pending<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (limiter, work) = (self.clone(), work(self.clone()));
+        Pending::new(async move { work.await.inspect_err(|error| limiter.inner.failed(error)) })
+    }
+
     #[inline]
     fn target(&self, rule: &str) -> Target<'_> {
         self.inner.rules.get(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
     }
 
     fn log_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<Vec<LogEntry>> {
-        let (limiter, rules) = (self.clone(), vec![rule.to_owned()]);
-        Pending::new(async move {
+        let rules = vec![rule.to_owned()];
+        self.begin(|limiter| async move {
             let inner = &limiter.inner;
             let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
             let mut entries = Vec::new();
@@ -242,8 +257,8 @@ impl Limiter {
     }
 
     fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
-        let (limiter, rules) = (self.clone(), vec![rule.to_owned()]);
-        Pending::new(async move {
+        let rules = vec![rule.to_owned()];
+        self.begin(|limiter| async move {
             let inner = &limiter.inner;
             let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
             match &inner.store {
@@ -255,20 +270,6 @@ impl Limiter {
             Ok(())
         })
     }
-}
-
-/// What a limiter has counted about itself.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// The keys that the memory store keeps; none for a store elsewhere.
-    pub keys: Option<usize>,
-    /// The live keys that the memory store's bound has forced out: each may have been admitted anew.
-    pub forced_out: u64,
-    /// The charges given back because their answer came after the call was answered as refused.
-    pub late_refunds: u64,
-    /// The checks that were refused from this process's memory of refusals.
-    pub deny_cache_hits: u64,
 }
 
 /// One request in a sliding_window_log.
@@ -307,15 +308,21 @@ impl Inner {
         }
         self.plans.get_or_make((rules.to_vec(), limits.map(str::to_owned)), || match (rules, limits) {
             (_, None) => {
-                let bound = rules.iter().map(|name| Ok(&self.bound(name)?.rule)).collect::<Result<Vec<_>>>()?;
-                Plan::new(bound, &self.prefix).map(Arc::new)
+                let bound = rules.iter().map(|name| self.bound(name)).collect::<Result<Vec<_>>>()?;
+                let rows = bound.iter().map(|bound| bound.row).collect();
+                self.planned(bound.into_iter().map(|bound| &bound.rule), rows)
             }
             ([name], Some(text)) => {
-                let policy = self.bound(name)?.rule.failure_policy();
-                Plan::new([&Rule::parse(name.as_str(), text)?.on_error(policy)], &self.prefix).map(Arc::new)
+                let bound = self.bound(name)?;
+                let rule = Rule::parse(name.as_str(), text)?.on_error(bound.rule.failure_policy());
+                self.planned([&rule], Rows::from_slice(&[bound.row]))
             }
             _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
         })
+    }
+
+    fn planned<'a>(&self, rules: impl IntoIterator<Item = &'a Rule>, rows: Rows) -> Result<Arc<Plan>> {
+        Ok(Arc::new(Plan::new(rules, &self.prefix)?.counted(rows, &self.counters)))
     }
 
     fn bound(&self, name: &str) -> Result<&Bound> {
@@ -336,7 +343,14 @@ impl Inner {
                 Ok(Decision::from_store(call, reply))
             }
             Store::Redis(store) => match store.remembered(&call) {
-                Some(reply) => Ok(Decision::from_cache(call, reply)),
+                Some(reply) => {
+                    let counts = call.counts;
+                    let decision = Decision::from_cache(call, reply);
+                    if counts {
+                        decision.count();
+                    }
+                    Ok(decision)
+                }
                 None => Err((store, call)),
             },
         }
@@ -348,6 +362,25 @@ impl Inner {
             Ok(decision) => decision,
             Err((store, call)) => ask(store, call).await,
         }
+    }
+
+    /// What was counted of a rule, here and by the memory store.
+    fn decisions(&self, rule: &str, bound: &Bound) -> Vec<DecisionCount> {
+        let in_memory = match &self.store {
+            Store::Memory(store) => store.decided(bound.row as usize),
+            Store::Redis(_) => [0, 0],
+        };
+        let counted = self.counters.of_rule(bound.row as usize).map(|(origin, allowed, count)| {
+            let more = if origin == Origin::Store { in_memory[usize::from(allowed)] } else { 0 };
+            DecisionCount { rule: rule.to_owned(), origin, allowed, count: count + more }
+        });
+        counted.filter(|row| row.count > 0).collect()
+    }
+
+    /// Counts an error that a call returns.
+    #[cold]
+    fn failed(&self, error: &Error) {
+        self.counters.failed(error.kind());
     }
 
     async fn refund(&self, receipt: &Receipt) -> Result<bool> {
@@ -390,11 +423,22 @@ async fn ask(store: &Arc<RedisStore>, call: Call) -> Decision {
         Ok(owed) => owed.await.unwrap_or_else(|_| store.fall_back(&call, ended())),
         Err(answer) => answer,
     };
-    match answer {
+    conclude(call, answer)
+}
+
+/// The decision that an answer is, counted.
+fn conclude(call: Call, answer: Answer) -> Decision {
+    let counts = call.counts;
+    let decision = match answer {
         Answer::Store(reply) => Decision::from_store(call, reply),
         Answer::Local(reply, failure) => Decision::from_local(call, reply, failure),
         Answer::Failed(failure) => Decision::from_policy(call, failure),
+    };
+    decision.count_failure();
+    if counts {
+        decision.count();
     }
+    decision
 }
 
 /// Apart from the calls that are decided in this process, and need none of its room.

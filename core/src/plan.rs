@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Subject;
+use crate::metrics::{Counters, Rows};
 use crate::request_id::{self, RequestId};
 use crate::rule::{Algorithm, BoundLimit, MAX_UNITS, OnError, Rule};
 
@@ -20,6 +21,9 @@ pub(crate) struct Plan {
     pub(crate) enforces: bool,
     pub(crate) has_log: bool,
     has_enforced_log: bool,
+    /// Where its decisions are counted, if anywhere.
+    pub(crate) rows: Rows,
+    pub(crate) counters: Option<Arc<Counters>>,
 }
 
 /// The most units that a log, which keeps each of them, charges at once.
@@ -61,6 +65,15 @@ impl Plan {
         Ok(Plan { local, ..Plan::of(limits, prefix, on_error) })
     }
 
+    /// The same plan, whose decisions are counted.
+    pub(crate) fn counted(mut self, rows: Rows, counters: &Arc<Counters>) -> Plan {
+        // Made with it, and nobody else has it yet.
+        if let Some(local) = self.local.as_mut().and_then(Arc::get_mut) {
+            (local.rows, local.counters) = (rows.clone(), Some(Arc::clone(counters)));
+        }
+        Plan { rows, counters: Some(Arc::clone(counters)), ..self }
+    }
+
     fn of(limits: Vec<Arc<BoundLimit>>, prefix: &Arc<str>, on_error: OnError) -> Plan {
         let is_log = |limit: &&Arc<BoundLimit>| limit.algorithm == Algorithm::SlidingWindowLog;
         Plan {
@@ -70,6 +83,8 @@ impl Plan {
             enforces: limits.iter().any(|limit| limit.enforce),
             has_log: limits.iter().any(|limit| is_log(&limit)),
             has_enforced_log: limits.iter().any(|limit| is_log(&limit) && limit.enforce),
+            rows: Rows::new(),
+            counters: None,
             limits,
         }
     }
@@ -130,12 +145,14 @@ pub(crate) struct Call {
     pub(crate) cost: u32,
     pub(crate) id: RequestId,
     pub(crate) deadline: Duration,
+    /// Whether it is counted: not while it only looks, nor while it goes on for another that is.
+    pub(crate) counts: bool,
 }
 
 impl Call {
     /// The same call as this process decides it while the store fails.
     pub(crate) fn local(self) -> Call {
         let plan = self.plan.local.as_ref().map_or_else(|| Arc::clone(&self.plan), Arc::clone);
-        Call { plan, ..self }
+        Call { plan, counts: false, ..self }
     }
 }

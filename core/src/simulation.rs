@@ -56,6 +56,7 @@ impl Simulation {
             cost: self.plan.judged_cost(cost)?,
             id: self.plan.judged_id(None)?,
             deadline: Duration::ZERO,
+            counts: false,
         };
         let reply = self.store.decide_at(&call, u64::try_from(at.as_micros()).unwrap_or(u64::MAX).min(FARTHEST));
         Ok(Decision::from_store(call, reply))

@@ -198,7 +198,7 @@ fn a_hung_server_is_sent_little_and_each_call_ends_at_its_deadline() {
     }
     server.resume();
     // What had left was charged, came to light late, and is given back; the rest was never sent.
-    eventually(SOON, || limiter.usage().late_refunds > 0 && limiter.peek("r", "k").sure().remaining() == 100);
-    assert!(limiter.usage().late_refunds <= 256, "two batches at the most");
+    eventually(SOON, || limiter.metrics().late_refunds > 0 && limiter.peek("r", "k").sure().remaining() == 100);
+    assert!(limiter.metrics().late_refunds <= 256, "two batches at the most");
     assert!(runs(&server) - before < 300);
 }

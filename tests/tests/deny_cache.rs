@@ -31,7 +31,7 @@ fn a_refusal_is_remembered_and_counts_down() {
         assert_eq!((again.allowed(), again.origin(), again.remaining()), (false, Origin::DenyCache, 0));
         assert!(again.retry_after() <= first.retry_after() && again.retry_after() > Some(Duration::from_secs(3_000)));
         assert!(again.reset_after() <= first.reset_after() && again.receipt().is_empty());
-        assert_eq!(limiter.usage().deny_cache_hits, hit);
+        assert_eq!(limiter.metrics().deny_cache_hits, hit);
     }
     let sooner = first.retry_after().map(|wait| wait.saturating_sub(Duration::from_millis(20)));
     eventually(SOON, || {

@@ -133,7 +133,7 @@ fn p3_keys_whose_time_is_over_make_room() {
         }
         place.clock.forward(60_000_000);
     }
-    let usage = limiter.usage();
+    let usage = limiter.metrics();
     assert_eq!(usage.forced_out, 0, "nothing that mattered had to go");
     assert!(usage.keys.is_some_and(|keys| keys <= 1_000), "{usage:?}");
 }
@@ -145,7 +145,7 @@ fn p3_what_a_refund_or_a_faster_rate_has_made_whole_goes_first() {
     let full = || assert_eq!(limiter.check("short", "full").cost(10).sure().remaining(), 0);
     let still_full = || {
         assert!(limiter.check("short", "new").sure().allowed());
-        assert_eq!(limiter.usage().forced_out, 0, "what was whole went first");
+        assert_eq!(limiter.metrics().forced_out, 0, "what was whole went first");
         assert!(!limiter.check("short", "full").sure().allowed());
         for key in ["full", "new"] {
             limiter.reset("short", key).wait().expect("it is memory");

@@ -15,6 +15,7 @@ use crate::document::{
     DEFAULT_DEADLINE, DEFAULT_DENY_CACHE_MAX, DEFAULT_PREFIX, Document, MAX_DENY_CACHE_MAX, MAX_MAX_KEYS, Secret,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::{Counters, Rows};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
@@ -188,7 +189,8 @@ impl Builder {
                 Store::Redis(RedisStore::open(&Config { location, access, prefix, deny_cache_max, options })?)
             }
         };
-        let rules = bind(self.rules, &prefix)?;
+        let counters = Arc::new(Counters::new(self.rules.len()));
+        let rules = bind(self.rules, &prefix, &counters)?;
         if self.url.is_some() {
             announce(&rules);
         }
@@ -196,8 +198,8 @@ impl Builder {
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
         let (secret, deadline, plans) = (self.secret, self.deadline, Cache::new(PLANS));
         let lines = Lines::default();
-        let limiter =
-            Limiter { inner: Arc::new(Inner { store, prefix, secret, deadline, rules, plans, rates, lines }) };
+        let inner = Inner { store, prefix, secret, deadline, rules, plans, rates, lines, counters };
+        let limiter = Limiter { inner: Arc::new(inner) };
         #[cfg(feature = "testing")]
         if let Some(Clock::Given(clock)) = &self.clock {
             limiter.set_clock(clock);
@@ -211,12 +213,12 @@ impl Builder {
     }
 }
 
-fn bind(rules: Vec<Rule>, prefix: &Arc<str>) -> Result<HashMap<String, Bound>> {
+fn bind(rules: Vec<Rule>, prefix: &Arc<str>, counters: &Arc<Counters>) -> Result<HashMap<String, Bound>> {
     let mut bound = HashMap::default();
-    for rule in rules {
-        let plan = Arc::new(Plan::new([&rule], prefix)?);
+    for (rule, row) in rules.into_iter().zip(0..) {
+        let plan = Arc::new(Plan::new([&rule], prefix)?.counted(Rows::from_slice(&[row]), counters));
         let name = rule.name().to_owned();
-        if bound.insert(name.clone(), Bound { rule, plan }).is_some() {
+        if bound.insert(name.clone(), Bound { rule, plan, row }).is_some() {
             let message = format!("two rules are named {name:?}; give each a name of its own");
             return Err(Error::new(ErrorKind::InvalidRule, message));
         }

@@ -129,7 +129,14 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn wait(self) -> Result<Decision> {
         let inner = &self.limiter.inner;
-        match inner.decide_here(self.judged()?) {
+        let call = match self.judged() {
+            Ok(call) => call,
+            Err(error) => {
+                inner.failed(&error);
+                return Err(error);
+            }
+        };
+        match inner.decide_here(call) {
             Ok(decision) => Ok(decision),
             Err((store, call)) => Ok(super::ask_and_wait(store, call)),
         }
@@ -154,7 +161,8 @@ impl<'a> Check<'a> {
             }
             deadline => deadline.unwrap_or(inner.deadline),
         };
-        Ok(Call { plan, subject, action: self.action, cost, id, deadline })
+        let counts = self.action == Action::Check;
+        Ok(Call { plan, subject, action: self.action, cost, id, deadline, counts })
     }
 
     fn extra(&mut self) -> &mut Extra {
@@ -167,8 +175,8 @@ impl IntoFuture for Check<'_> {
     type IntoFuture = Pending<Decision>;
 
     fn into_future(self) -> Pending<Decision> {
-        let (limiter, call) = (self.limiter.clone(), self.judged());
-        Pending::new(async move { Ok(limiter.inner.decide(call?).await) })
+        let (limiter, call) = (self.limiter, self.judged());
+        limiter.begin(|limiter| async move { Ok(limiter.inner.decide(call?).await) })
     }
 }
 
@@ -218,7 +226,7 @@ impl<'a> Acquire<'a> {
     /// As [`Check::wait`]. A timeout is a refusal, not an error.
     pub fn wait(self) -> Result<Decision> {
         let (inner, until) = (&self.check.limiter.inner, clock::after(self.timeout));
-        let call = self.check.judged()?;
+        let call = self.check.judged().inspect_err(|error| inner.failed(error))?;
         Ok(blocking::wait(line::acquire(inner, call, until)))
     }
 }
@@ -228,9 +236,11 @@ impl IntoFuture for Acquire<'_> {
     type IntoFuture = Pending<Decision>;
 
     fn into_future(self) -> Pending<Decision> {
-        let (limiter, timeout) = (self.check.limiter.clone(), self.timeout);
+        let (limiter, timeout) = (self.check.limiter, self.timeout);
         let call = self.check.judged();
-        Pending::new(async move { Ok(line::acquire(&limiter.inner, call?, clock::after(timeout)).await) })
+        limiter.begin(move |limiter| async move {
+            Ok(line::acquire(&limiter.inner, call?, clock::after(timeout)).await)
+        })
     }
 }
 
@@ -268,12 +278,13 @@ impl Count {
     }
 
     fn step(self, units: u64, step: impl FnOnce(u32) -> Step + Send + 'static) -> Pending<Counted> {
-        Pending::new(async move {
+        let Count { limiter, rule, key, window } = self;
+        limiter.begin(|limiter| async move {
             let units = u32::try_from(units).ok().filter(|units| u64::from(*units) <= MAX_UNITS).ok_or_else(|| {
                 let message = format!("{units} is too much for one count; write 0 to {MAX_UNITS}");
                 Error::new(ErrorKind::InvalidRequest, message)
             })?;
-            self.limiter.inner.count(&self.rule, &self.key, self.window, step(units)).await
+            limiter.inner.count(&rule, &key, window, step(units)).await
         })
     }
 }

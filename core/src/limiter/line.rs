@@ -27,8 +27,14 @@ struct Line {
     until: watch::Sender<Option<Instant>>,
 }
 
-/// Waits to be admitted until a point in time, and then tells how things stand.
+/// Waits to be admitted until a point in time, and then tells how things stand. Counted once, however often it asks.
 pub(super) async fn acquire(inner: &Inner, call: Call, until: Instant) -> Decision {
+    let decision = stand(inner, Call { counts: false, ..call }, until).await;
+    decision.count();
+    decision
+}
+
+async fn stand(inner: &Inner, call: Call, until: Instant) -> Decision {
     if can_never_fit(&call) {
         return inner.decide(call).await;
     }

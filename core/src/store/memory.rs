@@ -50,7 +50,11 @@ impl MemoryStore {
         let (hash, mut shard) = self.shard(&call.subject);
         // Read under the lock, so that decisions on one key see time pass in their own order.
         let now = self.clock.now(&mut shard.look);
-        Turn { shard: &mut shard, hash, call, now }.decide()
+        let reply = Turn { shard: &mut shard, hash, call, now }.decide();
+        if call.counts {
+            call.plan.rows.iter().for_each(|row| shard.note(*row, reply.allowed));
+        }
+        reply
     }
 
     /// The same at a time of the caller's, for replaying what is past.
@@ -117,6 +121,12 @@ impl MemoryStore {
             (shard.len(), shard.forced_out())
         });
         each.fold((0, 0), |(keys, forced), (more, others)| (keys + more, forced + others))
+    }
+
+    /// How often a rule was decided: refused, and allowed.
+    pub(crate) fn decided(&self, row: usize) -> [u64; 2] {
+        let each = self.shards.iter().map(|shard| shard.lock().decided(row));
+        each.fold([0, 0], |sum, more| [sum[0] + more[0], sum[1] + more[1]])
     }
 
     #[inline(always)]

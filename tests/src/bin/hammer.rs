@@ -67,10 +67,10 @@ fn many_keys(max_keys: usize, keys: usize) -> String {
     for key in 0..keys {
         assert!(limiter.check("hammer", format!("user {key}")).wait().expect("the call can be meant").allowed());
         if key % 1_000 == 0 || key + 1 == keys {
-            most = most.max(limiter.usage().keys.expect("memory counts its keys"));
+            most = most.max(limiter.metrics().keys.expect("memory counts its keys"));
         }
     }
-    format!("{before} {} {most} {}", threads(), limiter.usage().forced_out)
+    format!("{before} {} {most} {}", threads(), limiter.metrics().forced_out)
 }
 
 fn threads() -> usize {

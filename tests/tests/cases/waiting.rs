@@ -132,8 +132,8 @@ fn w5_a_waiter_dropped_while_the_store_is_asked_loses_one_unit_at_most() {
             let left = (0..40).map(|waiter| limiter.peek("r", format!("k{waiter}")).sure().remaining());
             left.inspect(|left| assert!(*left >= 99, "{left}")).filter(|left| *left == 99).count() as u64
         };
-        eventually(SOON, || lost() + limiter.usage().late_refunds == 40);
-        assert!(limiter.usage().late_refunds > 0);
+        eventually(SOON, || lost() + limiter.metrics().late_refunds == 40);
+        assert!(limiter.metrics().late_refunds > 0);
     });
 }
 

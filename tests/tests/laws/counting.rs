@@ -191,13 +191,13 @@ fn law_02_a_refusal_changes_nothing() {
         for (index, limits) in all_rates().enumerate() {
             let key = format!("u{index}");
             let limiter = used_up(place, &limits, &key);
-            let before = (place.stored(), limiter.usage().keys, figures(&limiter.peek("r", &key).sure()));
+            let before = (place.stored(), limiter.metrics().keys, figures(&limiter.peek("r", &key).sure()));
             assert!(place.is_memory() || !before.0.is_empty());
             for refused in REFUSED {
                 let decision = refused(&limiter, &key).sure();
                 assert!(!decision.allowed() && decision.receipt().is_empty(), "{limits}");
             }
-            let after = (place.stored(), limiter.usage().keys, figures(&limiter.peek("r", &key).sure()));
+            let after = (place.stored(), limiter.metrics().keys, figures(&limiter.peek("r", &key).sure()));
             assert_eq!(before, after, "{limits}");
             assert_eq!(limiter.peek("free", &key).sure().remaining(), 50, "{limits}");
         }
@@ -304,10 +304,10 @@ fn law_04_a_peek_writes_nothing_and_says_what_check_would() {
             let whole = untouched.binding().burst();
             assert_eq!(figures(&untouched), (true, whole, None, Some(0)), "{limits}");
             for _ in 0..8 {
-                let before = (place.stored(), limiter.usage().keys);
+                let before = (place.stored(), limiter.metrics().keys);
                 let peeked = limiter.peek("r", &key).sure();
                 assert!(peeked.receipt().is_empty());
-                assert_eq!((place.stored(), limiter.usage().keys), before, "{limits}");
+                assert_eq!((place.stored(), limiter.metrics().keys), before, "{limits}");
                 let checked = limiter.check("r", &key).sure();
                 assert_eq!(peeked.allowed(), checked.allowed(), "{limits}");
                 assert_eq!(peeked.retry_after(), checked.retry_after(), "{limits}");

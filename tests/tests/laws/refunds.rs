@@ -162,9 +162,9 @@ fn law_05_a_refund_creates_no_key_and_moves_no_expiry() {
             assert!(place.is_memory() || before != after, "{limits}: the value is another");
 
             limiter.reset("r", &key).wait().expect("the store works");
-            let keys = (place.stored(), limiter.usage().keys);
+            let keys = (place.stored(), limiter.metrics().keys);
             assert!(!refund(&limiter, &spared), "{limits}: there is nothing to give back to");
-            assert_eq!((place.stored(), limiter.usage().keys), keys, "{limits}");
+            assert_eq!((place.stored(), limiter.metrics().keys), keys, "{limits}");
         }
     });
 }

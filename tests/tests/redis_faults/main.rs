@@ -5,3 +5,4 @@ mod once;
 mod policy;
 mod proxy;
 mod secrets;
+mod unready;

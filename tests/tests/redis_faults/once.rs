@@ -71,7 +71,7 @@ fn law_14_a_charge_whose_connection_broke_is_not_sent_again() {
             // The next call has a new connection, and nothing of the first one comes with it.
             eventually(SOON, || answer(wired.limiter.peek("r", "k")).origin() == Origin::Store);
             assert_eq!(wired.limiter.check("r", "k").sure().remaining(), 7, "{algorithm}");
-            assert_eq!(wired.limiter.usage().late_refunds, 0);
+            assert_eq!(wired.limiter.metrics().late_refunds, 0);
         }
     }
 }
@@ -125,13 +125,13 @@ fn law_14_a_late_reply_after_a_refusal_is_refunded_once_and_counted() {
         let decision = answer(wired.limiter.check("r", "k").deadline(SHORT));
         assert_eq!((decision.allowed(), failure(&decision)), (false, Some(ErrorKind::Timeout)), "{limits}");
         assert_eq!(wired.left(), [8, 6, 0], "{limits}: it was charged, as nobody here knows yet");
-        assert_eq!(wired.limiter.usage().late_refunds, 0);
+        assert_eq!(wired.limiter.metrics().late_refunds, 0);
         wired.proxy.set(Replies::Pass);
         eventually(SOON, || wired.left() == [9, 7, 1]);
-        assert_eq!(wired.limiter.usage().late_refunds, 1, "{limits}");
+        assert_eq!(wired.limiter.metrics().late_refunds, 1, "{limits}");
         // And it stays so: nothing else is given back.
         assert!(wired.limiter.check("r", "k").cost(1).sure().allowed());
-        assert_eq!((wired.left(), wired.limiter.usage().late_refunds), (vec![8, 6, 0], 1), "{limits}");
+        assert_eq!((wired.left(), wired.limiter.metrics().late_refunds), (vec![8, 6, 0], 1), "{limits}");
     }
 }
 
@@ -143,7 +143,7 @@ fn law_14_a_late_reply_after_an_admission_stands() {
     wired.proxy.set(Replies::Pass);
     // This answer comes behind the late one on the same connection.
     assert_eq!(wired.limiter.check("r", "k").sure().remaining(), 7);
-    assert_eq!((wired.left(), wired.limiter.usage().late_refunds), (vec![7], 0));
+    assert_eq!((wired.left(), wired.limiter.metrics().late_refunds), (vec![7], 0));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn law_14_late_refusals_and_peeks_give_nothing_back() {
     }
     wired.proxy.set(Replies::Pass);
     assert!(!wired.limiter.check("r", "k").sure().allowed());
-    assert_eq!((wired.left(), wired.limiter.usage().late_refunds), (vec![0, 7], 0));
+    assert_eq!((wired.left(), wired.limiter.metrics().late_refunds), (vec![0, 7], 0));
 }
 
 #[test]

@@ -10,13 +10,13 @@ use tidegate::{Decision, ErrorKind, Limiter, OnError, Origin, Rule};
 use tidegate_tests::limiters::{Sure, build, drain, timed};
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
-const SOON: Duration = Duration::from_secs(20);
-const DEADLINE: Duration = Duration::from_millis(200);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_millis(200);
 /// Bounds on answers are generous: the machine may be busy.
-const AT_MOST: Duration = Duration::from_secs(2);
+pub(crate) const AT_MOST: Duration = Duration::from_secs(2);
 
 /// Rules that allow, that deny, and that only watch, when the store fails.
-fn limiter(url: &str, deadline: Duration) -> Limiter {
+pub(crate) fn limiter(url: &str, deadline: Duration) -> Limiter {
     let rule = |name: &str, limits: &str| Rule::parse(name, limits).expect("the rule can be meant");
     let rules = [
         rule("allow", "5/h").on_error(OnError::Allow),
@@ -27,13 +27,13 @@ fn limiter(url: &str, deadline: Duration) -> Limiter {
     Limiter::builder().url(url).deadline(deadline).rules(rules).build().expect("the rules can be meant")
 }
 
-fn checked(limiter: &Limiter, rules: &[&str]) -> Decision {
+pub(crate) fn checked(limiter: &Limiter, rules: &[&str]) -> Decision {
     limiter.check_all(rules.iter().copied(), "k").wait().expect("a store that fails is no error")
 }
 
 /// That every rule answers by its policy, in time, and says why.
 #[track_caller]
-fn assert_policies(limiter: &Limiter, kinds: &[ErrorKind]) {
+pub(crate) fn assert_policies(limiter: &Limiter, kinds: &[ErrorKind]) {
     let cases: [(&[&str], bool); 7] = [
         (&["allow"], true),
         (&["deny"], false),
@@ -59,7 +59,7 @@ fn assert_policies(limiter: &Limiter, kinds: &[ErrorKind]) {
     }
 }
 
-const SILENT: [ErrorKind; 2] = [ErrorKind::Timeout, ErrorKind::StoreUnavailable];
+pub(crate) const SILENT: [ErrorKind; 2] = [ErrorKind::Timeout, ErrorKind::StoreUnavailable];
 
 #[test]
 fn on_error_decides_where_nobody_listens() {

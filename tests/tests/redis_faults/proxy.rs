@@ -33,12 +33,23 @@ struct Shared {
     connections: AtomicUsize,
     deaf: AtomicUsize,
     changed: Condvar,
+    /// What is sent with the first text arrives with the second.
+    altered: Option<(&'static str, &'static str)>,
     /// All that clients have sent.
     sent: Mutex<Vec<u8>>,
 }
 
 impl Proxy {
     pub(crate) fn to(upstream: u16, replies: Replies) -> Proxy {
+        Proxy::altering(upstream, replies, None)
+    }
+
+    /// One on which a text that clients send arrives as another of its length.
+    pub(crate) fn altering(
+        upstream: u16,
+        replies: Replies,
+        altered: Option<(&'static str, &'static str)>,
+    ) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
@@ -46,6 +57,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
             deaf: AtomicUsize::new(0),
             changed: Condvar::new(),
+            altered,
             sent: Mutex::default(),
         });
         let common = Arc::clone(&shared);
@@ -56,6 +68,10 @@ impl Proxy {
             }
         });
         Proxy { port, shared }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -99,6 +115,12 @@ impl Shared {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = client.read(&mut buffer) {
             lock(&self.sent).extend_from_slice(&buffer[..length]);
+            if let Some((from, to)) = self.altered {
+                let found = buffer[..length].windows(from.len()).position(|window| window == from.as_bytes());
+                if let Some(at) = found {
+                    buffer[at..at + from.len()].copy_from_slice(to.as_bytes());
+                }
+            }
             if server.write_all(&buffer[..length]).is_err() {
                 break;
             }

@@ -46,6 +46,8 @@ pub(super) struct Shard {
     queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bound: usize,
     forced_out: u64,
+    /// How often each rule was decided here: refused, and allowed.
+    decided: Vec<[u64; 2]>,
     /// The shard's own, under its lock.
     pub(super) look: Look,
 }
@@ -60,6 +62,7 @@ impl Shard {
             queue: BinaryHeap::new(),
             bound,
             forced_out: 0,
+            decided: Vec::new(),
             look: Look::default(),
         }
     }
@@ -71,6 +74,24 @@ impl Shard {
     /// How many live states the bound has forced out.
     pub(super) fn forced_out(&self) -> u64 {
         self.forced_out
+    }
+
+    #[inline(always)]
+    pub(super) fn note(&mut self, row: u32, allowed: bool) {
+        match self.decided.get_mut(row as usize) {
+            Some(counts) => counts[usize::from(allowed)] += 1,
+            None => self.note_first(row, allowed),
+        }
+    }
+
+    #[cold]
+    fn note_first(&mut self, row: u32, allowed: bool) {
+        self.decided.resize(row as usize + 1, [0; 2]);
+        self.decided[row as usize][usize::from(allowed)] += 1;
+    }
+
+    pub(super) fn decided(&self, row: usize) -> [u64; 2] {
+        self.decided.get(row).copied().unwrap_or_default()
     }
 
     pub(super) fn find(&mut self, hash: u64, subject: &Subject, suffix: &Suffix) -> Option<&mut Slot> {

@@ -74,13 +74,17 @@ impl Job {
     fn expire(&mut self) {
         let Some(sender) = self.sender.take() else { return };
         self.store.failed(&self.breaker, &timeout());
+        self.store.meters.latency.add_time(self.call.deadline);
         let answer = self.store.fall_back(&self.call, timeout());
         let passes = answer.passes(&self.call);
         self.passed = sender.send(answer).is_ok() && passes;
     }
 
     /// Tells the outcome. What it charged and nobody took as admitted is given back, once (law 14).
-    fn settle(mut self, answer: Result<Reply>) {
+    fn settle(mut self, answer: Result<Reply>, now: Instant) {
+        if self.sender.is_some() {
+            self.store.meters.latency.add_time(now - self.set_out.at);
+        }
         match &answer {
             Err(error) if is_of_node(error) => self.store.failed(&self.breaker, error),
             _ => self.store.succeeded(&self.breaker),
@@ -109,6 +113,7 @@ impl Job {
     pub(super) async fn alone(mut self) {
         let (store, repeatable) = (Arc::clone(&self.store), self.is_repeatable());
         let request = std::mem::take(&mut self.request);
+        store.meters.batch_sizes.add(1);
         let mut work = std::pin::pin!(store.run(request, self.deadline, repeatable));
         let answer = match tokio::time::timeout_at(self.deadline.into(), work.as_mut()).await {
             Ok(answer) => answer,
@@ -118,7 +123,7 @@ impl Job {
             }
         };
         let reply = answer.and_then(|reply| script::decision(&reply, &self.call));
-        self.settle(reply);
+        self.settle(reply, clock::instant());
     }
 }
 
@@ -227,6 +232,7 @@ struct Batch {
 
 impl Batch {
     async fn send(mut self) {
+        self.store.meters.batch_sizes.add(self.jobs.len() as u64);
         let outcome = match self.run(true).await {
             Err(Failure::UnknownScript) => {
                 drop_due(&mut self.jobs);
@@ -237,16 +243,17 @@ impl Batch {
             }
             outcome => outcome,
         };
+        let now = clock::instant();
         match outcome {
             Ok(Value::Array(replies)) if replies.len() == self.jobs.len() => {
                 for (job, reply) in self.jobs.into_iter().zip(replies) {
-                    settle(&self.node, job, reply);
+                    settle(&self.node, job, reply, now);
                 }
             }
             Ok(reply) => match (self.jobs.pop(), self.jobs.is_empty()) {
-                (Some(job), true) => settle(&self.node, job, reply),
+                (Some(job), true) => settle(&self.node, job, reply, now),
                 (job, _) => {
-                    self.jobs.into_iter().chain(job).for_each(|job| job.settle(Err(script::garbled())));
+                    self.jobs.into_iter().chain(job).for_each(|job| job.settle(Err(script::garbled()), now));
                 }
             },
             // It did not run. Where some key lives elsewhere, each finds its own way.
@@ -259,12 +266,12 @@ impl Batch {
                 self.jobs.into_iter().for_each(send_alone);
             }
             Err(Failure::UnknownScript) => {
-                self.jobs.into_iter().for_each(|job| job.settle(Err(unavailable("the server forgets the script"))));
+                self.jobs.into_iter().for_each(|job| job.settle(Err(unavailable("the server forgets the script")), now));
             }
-            Err(Failure::Refused(error)) => self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone()))),
+            Err(Failure::Refused(error)) => self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone()), now)),
             Err(Failure::Lost(error)) => {
                 for job in self.jobs {
-                    if job.is_repeatable() { send_alone(job) } else { job.settle(Err(error.clone())) }
+                    if job.is_repeatable() { send_alone(job) } else { job.settle(Err(error.clone()), now) }
                 }
             }
         }
@@ -307,7 +314,7 @@ impl Batch {
 }
 
 /// What the script said to one of a batch.
-fn settle(node: &Node, job: Job, reply: Value) {
+fn settle(node: &Node, job: Job, reply: Value, now: Instant) {
     match reply {
         Value::BulkString(reply) => {
             let refusal = script::refusal(&reply);
@@ -319,9 +326,9 @@ fn settle(node: &Node, job: Job, reply: Value) {
                 return send_alone(job);
             }
             let reply = script::decision(&reply, &job.call);
-            job.settle(reply);
+            job.settle(reply, now);
         }
-        _ => job.settle(Err(script::garbled())),
+        _ => job.settle(Err(script::garbled()), now),
     }
 }
 

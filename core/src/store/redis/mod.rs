@@ -34,6 +34,7 @@ use crate::deny_cache::DenyCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io;
 use crate::key::{Subject, Suffix};
+use crate::metrics::{Meter, Metrics};
 use crate::plan::Call;
 use crate::receipt::Receipt;
 use crate::rule::{BoundLimit, OnError};
@@ -62,13 +63,28 @@ pub(crate) struct Options {
 pub(crate) struct RedisStore {
     topology: Arc<Topology>,
     prefix: Arc<str>,
-    /// Charges that came to light after their call was answered as refused, and were given back.
-    late_refunds: AtomicU64,
+    meters: Meters,
     denied: DenyCache,
     /// Decides while the store fails, for rules that want it.
     fallback: OnceLock<MemoryStore>,
     #[cfg(feature = "testing")]
     given: testing::GivenClock,
+}
+
+/// What is counted of a store.
+#[derive(Debug)]
+struct Meters {
+    latency: Meter,
+    batch_sizes: Meter,
+    /// Charges that came to light after their call was answered as refused, and were given back.
+    late_refunds: AtomicU64,
+}
+
+impl Default for Meters {
+    fn default() -> Meters {
+        let (latency, batch_sizes) = (Meter::of_latency(), Meter::of_batch_sizes());
+        Meters { latency, batch_sizes, late_refunds: AtomicU64::new(0) }
+    }
 }
 
 /// How a check or peek ended.
@@ -116,7 +132,7 @@ impl RedisStore {
         let store = Arc::new(RedisStore {
             topology: Topology::new(config.location.clone(), config.access.clone(), config.options),
             prefix: Arc::clone(&config.prefix),
-            late_refunds: AtomicU64::new(0),
+            meters: Meters::default(),
             denied: DenyCache::new(config.deny_cache_max),
             fallback: OnceLock::new(),
             #[cfg(feature = "testing")]
@@ -259,12 +275,12 @@ impl RedisStore {
         self.owe(deadline, async move { store.warm_until(deadline).await })
     }
 
-    pub(crate) fn deny_cache_hits(&self) -> u64 {
-        self.denied.hits()
-    }
-
-    pub(crate) fn late_refunds(&self) -> u64 {
-        self.late_refunds.load(Ordering::Relaxed)
+    /// What its limiters count together, with what one of them has counted.
+    pub(crate) fn metrics(&self, counted: Metrics) -> Metrics {
+        let Meters { latency, batch_sizes, late_refunds } = &self.meters;
+        let (latency, batch_sizes) = (latency.read(), batch_sizes.read());
+        let late_refunds = late_refunds.load(Ordering::Relaxed);
+        Metrics { latency, batch_sizes, late_refunds, nodes: self.topology.metrics(), ..counted }
     }
 
     /// Runs on the I/O thread and answers by the deadline, whatever the servers do.
@@ -288,7 +304,7 @@ impl RedisStore {
     async fn give_back(self: &Arc<Self>, call: Call, reply: Reply) {
         let rates: Vec<u32> = call.plan.limits.iter().map(|limit| limit.quota).collect();
         let receipt = Decision::from_store(call, reply).receipt();
-        self.late_refunds.fetch_add(1, Ordering::Relaxed);
+        self.meters.late_refunds.fetch_add(1, Ordering::Relaxed);
         // Its outcome does not matter any more, and it is not sent again.
         let _ = self.run(Request::refund(&receipt, &rates), clock::instant() + LATE, false).await;
     }

@@ -16,6 +16,7 @@ use super::{LATE, Options, SILENCE, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::metrics::NodeMetrics;
 
 /// How long an attempt to connect may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -98,6 +99,11 @@ impl Node {
     /// Whether it is connected, and has not failed of late.
     pub(super) fn is_well(&self) -> bool {
         self.up().is_some() && !self.breaker.is_troubled()
+    }
+
+    pub(super) fn metrics(&self) -> NodeMetrics {
+        let (breaker, opened) = self.breaker.read();
+        NodeMetrics { address: self.address.to_string(), connected: self.up().is_some(), breaker, opened }
     }
 
     /// The connection if it is up.

@@ -16,6 +16,7 @@ use super::node::Node;
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::metrics::NodeMetrics;
 
 const SLOTS: usize = 16_384;
 /// How long a failed look at the cluster answers for the calls that come after it.
@@ -204,6 +205,14 @@ impl Topology {
             return Err(unavailable(&format!("{} knows no slots; the cluster is not set up", by.address)));
         }
         Ok(Map::Cluster(slots))
+    }
+
+    /// How the known nodes stand, by address.
+    pub(super) fn metrics(&self) -> Vec<NodeMetrics> {
+        let nodes: Vec<Arc<Node>> = self.state().nodes.values().cloned().collect();
+        let mut metrics: Vec<NodeMetrics> = nodes.iter().map(|node| node.metrics()).collect();
+        metrics.sort_unstable_by(|a, b| a.address.cmp(&b.address));
+        metrics
     }
 
     fn node(&self, address: Address) -> Arc<Node> {

@@ -1,0 +1,224 @@
+//! What a limiter counts about itself: the counters, and the snapshot of them that users read.
+
+mod prometheus;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::decision::Origin;
+use crate::error::ErrorKind;
+
+/// What a limiter has counted since it was made. A snapshot: its parts are read one after the other.
+///
+/// Keys are in none of it. [`prometheus`](Metrics::prometheus) writes it as text to scrape.
+///
+/// ```
+/// use tidegate::Limiter;
+///
+/// let limiter = Limiter::builder().rule("login", "1/m").build()?;
+/// limiter.check("login", "alice").wait()?;
+/// limiter.check("login", "alice").wait()?;
+/// let counts = limiter.metrics().decisions.iter().map(|row| (row.allowed, row.count)).collect::<Vec<_>>();
+/// assert_eq!(counts, [(true, 1), (false, 1)]);
+/// assert!(limiter.metrics().prometheus().contains("tidegate_decisions_total"));
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// What checks and acquires were answered: a row for each rule, origin and outcome that has occurred, by rule. A call
+    /// of several rules counts for each of them. Peeks and counts are no decisions, and of an acquire its end alone is.
+    pub decisions: Vec<DecisionCount>,
+    /// The errors that calls returned, and those that made a failure policy decide, by kind.
+    pub errors: Vec<(ErrorKind, u64)>,
+    /// The decisions that this process's memory of refusals made; a part of `decisions`.
+    pub deny_cache_hits: u64,
+    /// The charges given back because their answer came after the call was answered as refused.
+    pub late_refunds: u64,
+    /// The keys that the memory store keeps; none for a store elsewhere.
+    pub keys: Option<usize>,
+    /// The live keys that the memory store's bound has forced out: each may have been admitted anew.
+    pub forced_out: u64,
+    /// How long checks and peeks took that went to a server, from the call to its answer, in microseconds. What was
+    /// not answered counts with its deadline.
+    pub latency: Histogram,
+    /// How many checks and peeks left together, a run of the script each.
+    pub batch_sizes: Histogram,
+    /// The servers that are known, by address.
+    pub nodes: Vec<NodeMetrics>,
+}
+
+/// How often one rule was decided in one way.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecisionCount {
+    /// The rule.
+    pub rule: String,
+    /// Who decided.
+    pub origin: Origin,
+    /// Whether the request might pass.
+    pub allowed: bool,
+    /// How often.
+    pub count: u64,
+}
+
+/// How often something was of which size.
+#[non_exhaustive]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// The largest size of each class, without the last class, which has none.
+    pub bounds: &'static [u64],
+    /// How often a size fell into each class: one more than there are bounds.
+    pub counts: Vec<u64>,
+    /// All sizes together.
+    pub sum: u64,
+}
+
+/// One server, as this process sees it.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeMetrics {
+    /// Its address, without user or password.
+    pub address: String,
+    /// Whether a connection to it is up.
+    pub connected: bool,
+    /// How its circuit breaker stands.
+    pub breaker: BreakerState,
+    /// How often its circuit breaker has opened.
+    pub opened: u64,
+}
+
+/// How a circuit breaker stands.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BreakerState {
+    /// The server is asked.
+    Closed,
+    /// One call is on its way to see whether the server is well; nobody else asks.
+    HalfOpen,
+    /// The server is left alone.
+    Open,
+}
+
+impl BreakerState {
+    /// The state's name: `closed`, `half_open` or `open`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            BreakerState::Closed => "closed",
+            BreakerState::HalfOpen => "half_open",
+            BreakerState::Open => "open",
+        }
+    }
+}
+
+impl Histogram {
+    /// How often altogether.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// Where a plan's decisions are counted: its rules' rows.
+pub(crate) type Rows = SmallVec<[u32; 4]>;
+
+/// The counters of one limiter. (The memory store counts its own decisions under its locks: an atomic counter is a
+/// twentieth of such a check.)
+#[derive(Debug)]
+pub(crate) struct Counters {
+    rules: Vec<[AtomicU64; 2 * Origin::ALL.len()]>,
+    errors: [AtomicU64; ErrorKind::ALL.len()],
+}
+
+impl Counters {
+    pub(crate) fn new(rules: usize) -> Counters {
+        Counters { rules: (0..rules).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(), errors: Default::default() }
+    }
+
+    pub(crate) fn decided(&self, rows: &Rows, origin: Origin, allowed: bool) {
+        for row in rows {
+            self.rules[*row as usize][2 * origin as usize + usize::from(allowed)].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn failed(&self, kind: ErrorKind) {
+        self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted of one rule: the origin, whether allowed, how often.
+    pub(crate) fn of_rule(&self, row: usize) -> impl Iterator<Item = (Origin, bool, u64)> {
+        Origin::ALL.iter().flat_map(move |origin| {
+            [true, false].map(|allowed| {
+                let count = &self.rules[row][2 * *origin as usize + usize::from(allowed)];
+                (*origin, allowed, count.load(Ordering::Relaxed))
+            })
+        })
+    }
+
+    pub(crate) fn errors(&self) -> Vec<(ErrorKind, u64)> {
+        let each = ErrorKind::ALL.iter().map(|kind| (*kind, self.errors[*kind as usize].load(Ordering::Relaxed)));
+        each.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// A histogram that is being counted.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    bounds: &'static [u64],
+    counts: Vec<AtomicU64>,
+    sum: AtomicU64,
+}
+
+/// Microseconds: the powers between a server nearby and the longest deadline.
+const LATENCIES: &[u64] =
+    &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 10_000_000];
+/// Up to the most that leave together.
+const BATCH_SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128];
+
+impl Meter {
+    pub(crate) fn of_latency() -> Meter {
+        Meter::new(LATENCIES)
+    }
+
+    pub(crate) fn of_batch_sizes() -> Meter {
+        Meter::new(BATCH_SIZES)
+    }
+
+    fn new(bounds: &'static [u64]) -> Meter {
+        Meter { bounds, counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn add(&self, size: u64) {
+        let class = self.bounds.partition_point(|bound| *bound < size);
+        self.counts[class].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(size, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_time(&self, time: Duration) {
+        self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn read(&self) -> Histogram {
+        let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        Histogram { bounds: self.bounds, counts, sum: self.sum.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_on_a_bound_belongs_to_the_class_below_it() {
+        let meter = Meter::of_batch_sizes();
+        for size in [1, 2, 3, 4, 128, 129] {
+            meter.add(size);
+        }
+        let read = meter.read();
+        assert_eq!(read.counts, [1, 1, 2, 0, 0, 0, 0, 1, 1]);
+        assert_eq!((read.count(), read.sum), (6, 267));
+    }
+}
