@@ -40,6 +40,8 @@ impl Bounds {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
+    /// Whom it guards: a server's address.
+    pub(crate) of: String,
     bounds: Bounds,
     /// Whether there is anything in the state: while all goes well nobody takes the lock.
     troubled: AtomicBool,
@@ -72,9 +74,9 @@ pub(crate) enum Change {
 }
 
 impl Breaker {
-    pub(crate) fn new(bounds: Bounds) -> Breaker {
+    pub(crate) fn new(of: String, bounds: Bounds) -> Breaker {
         let (troubled, opened) = (AtomicBool::new(false), AtomicU64::new(0));
-        Breaker { bounds, troubled, opened, state: Mutex::default() }
+        Breaker { of, bounds, troubled, opened, state: Mutex::default() }
     }
 
     /// Whether a call may be sent.
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn opens_after_failures_in_a_row_and_closes_with_the_first_success() {
-        let (breaker, now) = (Breaker::new(Bounds::default()), clock::instant());
+        let (breaker, now) = (Breaker::new("here".into(), Bounds::default()), clock::instant());
         for _ in 0..3 {
             for _ in 1..Bounds::default().failures {
                 assert_eq!(breaker.failed(&why(), now), Change::None);
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn one_call_probes_and_waits_double_up_to_their_bound() {
-        let (breaker, mut now) = (Breaker::new(Bounds::default()), clock::instant());
+        let (breaker, mut now) = (Breaker::new("here".into(), Bounds::default()), clock::instant());
         opened(&breaker, now);
         let mut wait = Bounds::default().wait;
         for _ in 0..6 {
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_was_under_way_does_not_put_a_probe_off() {
-        let (breaker, now) = (Breaker::new(Bounds::default()), clock::instant());
+        let (breaker, now) = (Breaker::new("here".into(), Bounds::default()), clock::instant());
         opened(&breaker, now);
         let later = now + Bounds::default().wait * 126 / 100;
         (0..100).for_each(|_| assert_eq!(breaker.failed(&why(), later), Change::None));

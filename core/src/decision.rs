@@ -32,8 +32,7 @@ pub enum Origin {
 
 impl Origin {
     /// Every origin.
-    pub(crate) const ALL: [Origin; 5] =
-        [Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
+    pub(crate) const ALL: [Origin; 5] = [Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
 
     /// The origin's name: `store`, `deny_cache`, `local`, `open` or `closed`.
     #[must_use]

@@ -80,6 +80,7 @@ mod rule;
 mod simulation;
 mod spent;
 mod store;
+mod trace;
 
 pub use decision::{Decision, LimitDecision, Origin};
 pub use document::{Document, Format};

@@ -25,6 +25,7 @@ use crate::rule::{Algorithm, BoundLimit, Rule};
 use crate::spent::SPENT;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Answer, RedisStore};
+use crate::trace::Span;
 
 /// The longest that a call may wait for its store.
 pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(60);
@@ -140,7 +141,7 @@ impl Limiter {
     /// `invalid_receipt` if it was spent here already or belongs to another prefix; else what the store says.
     pub fn refund(&self, receipt: &Receipt) -> Pending<bool> {
         let receipt = receipt.clone();
-        self.begin(|limiter| async move { limiter.inner.refund(&receipt).await })
+        self.begin(Span::call("refund", None), |limiter| async move { limiter.inner.refund(&receipt).await })
     }
 
     /// Forgets a rule's state for a key: every limit as configured, counts over the limits' windows included, corrupt
@@ -182,7 +183,7 @@ impl Limiter {
     /// # Errors
     /// The last error of connecting, when the timeout has passed.
     pub fn ready(&self, timeout: Duration) -> Pending<()> {
-        self.begin(move |limiter| async move {
+        self.begin(Span::call("ready", None), move |limiter| async move {
             match &limiter.inner.store {
                 Store::Memory(_) => Ok(()),
                 Store::Redis(store) => answer(store.ready(clock::after(timeout))?).await,
@@ -224,12 +225,16 @@ impl Limiter {
     }
 
     /// A call that has been made; an error that it ends with is counted.
-    fn begin<T, F>(&self, work: impl FnOnce(Limiter) -> F) -> Pending<T>
+    fn begin<T, F>(&self, span: Span, work: impl FnOnce(Limiter) -> F) -> Pending<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let (limiter, work) = (self.clone(), work(self.clone()));
-        Pending::new(async move { work.await.inspect_err(|error| limiter.inner.failed(error)) })
+        Pending::new(async move {
+            let outcome = span.follow(work).await.inspect_err(|error| limiter.inner.failed(error));
+            span.ended(&outcome);
+            outcome
+        })
     }
 
     #[inline]
@@ -239,7 +244,7 @@ impl Limiter {
 
     fn log_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<Vec<LogEntry>> {
         let rules = vec![rule.to_owned()];
-        self.begin(|limiter| async move {
+        self.begin(Span::call("log", Some(rule)), |limiter| async move {
             let inner = &limiter.inner;
             let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
             let mut entries = Vec::new();
@@ -258,7 +263,7 @@ impl Limiter {
 
     fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
         let rules = vec![rule.to_owned()];
-        self.begin(|limiter| async move {
+        self.begin(Span::call("reset", Some(rule)), |limiter| async move {
             let inner = &limiter.inner;
             let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
             match &inner.store {
@@ -358,10 +363,16 @@ impl Inner {
 
     /// Decides, by the store or by the rule's failure policy.
     async fn decide(&self, call: Call) -> Decision {
-        match self.decide_here(call) {
-            Ok(decision) => decision,
-            Err((store, call)) => ask(store, call).await,
-        }
+        let span = Span::check(&call);
+        let decide = async {
+            match self.decide_here(call) {
+                Ok(decision) => decision,
+                Err((store, call)) => ask(store, call).await,
+            }
+        };
+        let decision = span.follow(decide).await;
+        span.decided(&decision);
+        decision
     }
 
     /// What was counted of a rule, here and by the memory store.

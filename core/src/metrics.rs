@@ -135,7 +135,10 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn new(rules: usize) -> Counters {
-        Counters { rules: (0..rules).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(), errors: Default::default() }
+        Counters {
+            rules: (0..rules).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+            errors: Default::default(),
+        }
     }
 
     pub(crate) fn decided(&self, rows: &Rows, origin: Origin, allowed: bool) {

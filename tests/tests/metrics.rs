@@ -122,6 +122,12 @@ fn what_goes_to_servers_is_timed_and_batches_are_sized() {
     assert!(text.contains(r#"tidegate_decisions_total{rule="r",origin="deny_cache",outcome="refused"} 99"#), "{text}");
     assert!(text.contains("tidegate_batch_size_sum 506") && text.contains(&masters[2]), "{text}");
     assert!(!text.contains("secret"), "no key in any label");
+    let in_memory = build(Limiter::builder(), &[("r", "5/h")]).metrics().prometheus();
+    let documented = include_str!("../../docs/metrics.md");
+    for name in text.lines().chain(in_memory.lines()).filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+    {
+        assert!(documented.contains(&format!("`{name}`")), "{name} is not documented");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::plan::{Action, Call, Plan};
 use crate::request_id::RequestId;
 use crate::rule::MAX_UNITS;
+use crate::trace::Span;
 
 type Running<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
@@ -136,10 +137,13 @@ impl<'a> Check<'a> {
                 return Err(error);
             }
         };
-        match inner.decide_here(call) {
-            Ok(decision) => Ok(decision),
-            Err((store, call)) => Ok(super::ask_and_wait(store, call)),
-        }
+        let span = Span::check(&call);
+        let decision = span.within(|| match inner.decide_here(call) {
+            Ok(decision) => decision,
+            Err((store, call)) => super::ask_and_wait(store, call),
+        });
+        span.decided(&decision);
+        Ok(decision)
     }
 
     /// The call, judged; nothing has been sent.
@@ -175,8 +179,11 @@ impl IntoFuture for Check<'_> {
     type IntoFuture = Pending<Decision>;
 
     fn into_future(self) -> Pending<Decision> {
-        let (limiter, call) = (self.limiter, self.judged());
-        limiter.begin(|limiter| async move { Ok(limiter.inner.decide(call?).await) })
+        let (limiter, call) = (self.limiter.clone(), self.judged());
+        Pending::new(async move {
+            let call = call.inspect_err(|error| limiter.inner.failed(error))?;
+            Ok(limiter.inner.decide(call).await)
+        })
     }
 }
 
@@ -227,7 +234,7 @@ impl<'a> Acquire<'a> {
     pub fn wait(self) -> Result<Decision> {
         let (inner, until) = (&self.check.limiter.inner, clock::after(self.timeout));
         let call = self.check.judged().inspect_err(|error| inner.failed(error))?;
-        Ok(blocking::wait(line::acquire(inner, call, until)))
+        Ok(Span::call("acquire", None).within(|| blocking::wait(line::acquire(inner, call, until))))
     }
 }
 
@@ -238,7 +245,7 @@ impl IntoFuture for Acquire<'_> {
     fn into_future(self) -> Pending<Decision> {
         let (limiter, timeout) = (self.check.limiter, self.timeout);
         let call = self.check.judged();
-        limiter.begin(move |limiter| async move {
+        limiter.begin(Span::call("acquire", None), move |limiter| async move {
             Ok(line::acquire(&limiter.inner, call?, clock::after(timeout)).await)
         })
     }
@@ -279,7 +286,7 @@ impl Count {
 
     fn step(self, units: u64, step: impl FnOnce(u32) -> Step + Send + 'static) -> Pending<Counted> {
         let Count { limiter, rule, key, window } = self;
-        limiter.begin(|limiter| async move {
+        limiter.begin(Span::call("count", Some(&rule)), |limiter| async move {
             let units = u32::try_from(units).ok().filter(|units| u64::from(*units) <= MAX_UNITS).ok_or_else(|| {
                 let message = format!("{units} is too much for one count; write 0 to {MAX_UNITS}");
                 Error::new(ErrorKind::InvalidRequest, message)

@@ -14,20 +14,46 @@ impl Metrics {
         page.family("decisions_total", "counter", "Checks and acquires by rule, origin and outcome.");
         for row in &self.decisions {
             let outcome = if row.allowed { "allowed" } else { "refused" };
-            page.sample("decisions_total", &[("rule", &row.rule), ("origin", row.origin.name()), ("outcome", outcome)], row.count);
+            page.sample(
+                "decisions_total",
+                &[("rule", &row.rule), ("origin", row.origin.name()), ("outcome", outcome)],
+                row.count,
+            );
         }
         page.family("errors_total", "counter", "Errors returned, or answered by a failure policy, by kind.");
         for (kind, count) in &self.errors {
             page.sample("errors_total", &[("kind", kind.code())], *count);
         }
-        page.single("deny_cache_hits_total", "counter", "Refusals answered from this process's memory.", self.deny_cache_hits);
-        page.single("late_refunds_total", "counter", "Charges given back since they came to light too late.", self.late_refunds);
+        page.single(
+            "deny_cache_hits_total",
+            "counter",
+            "Refusals answered from this process's memory.",
+            self.deny_cache_hits,
+        );
+        page.single(
+            "late_refunds_total",
+            "counter",
+            "Charges given back since they came to light too late.",
+            self.late_refunds,
+        );
         if let Some(keys) = self.keys {
             page.single("memory_keys", "gauge", "Keys that the memory store keeps.", keys as u64);
-            page.single("memory_forced_out_total", "counter", "Live keys that the memory store's bound forced out.", self.forced_out);
+            page.single(
+                "memory_forced_out_total",
+                "counter",
+                "Live keys that the memory store's bound forced out.",
+                self.forced_out,
+            );
         } else {
-            page.histogram("store_latency_seconds", "From a check or peek to its server's answer.", &self.latency, seconds);
-            page.histogram("batch_size", "Checks and peeks that left together.", &self.batch_sizes, |size| size.to_string());
+            page.histogram(
+                "store_latency_seconds",
+                "From a check or peek to its server's answer.",
+                &self.latency,
+                seconds,
+            );
+            page.histogram("batch_size", "Checks and peeks that left together.", &self.batch_sizes, |size| {
+                size.to_string()
+            });
             self.nodes(&mut page);
         }
         page.text

@@ -45,11 +45,7 @@ impl Proxy {
     }
 
     /// One on which a text that clients send arrives as another of its length.
-    pub(crate) fn altering(
-        upstream: u16,
-        replies: Replies,
-        altered: Option<(&'static str, &'static str)>,
-    ) -> Proxy {
+    pub(crate) fn altering(upstream: u16, replies: Replies, altered: Option<(&'static str, &'static str)>) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
         let port = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {

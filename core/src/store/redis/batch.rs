@@ -19,6 +19,7 @@ use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io;
 use crate::plan::Call;
+use crate::trace::Span;
 
 /// The most checks that leave together: more gain little, and a server runs nothing else meanwhile.
 const MOST_TOGETHER: usize = 128;
@@ -200,7 +201,9 @@ async fn carry(node: Arc<Node>) {
         match node.up() {
             Some(link) if jobs.len() == 1 || node.takes_batches(&link) => {
                 let (store, number) = (Arc::clone(&first.store), link.number);
-                let sent = tokio::spawn(Batch { store, node: Arc::clone(&node), link, jobs }.send());
+                let span = Span::batch(&node.address, jobs.len());
+                let batch = Batch { store, node: Arc::clone(&node), link, jobs };
+                let sent = tokio::spawn(span.follow(batch.send()));
                 if tokio::time::timeout(SILENCE, sent).await.is_err() {
                     node.drop_link(number);
                 }
@@ -266,7 +269,9 @@ impl Batch {
                 self.jobs.into_iter().for_each(send_alone);
             }
             Err(Failure::UnknownScript) => {
-                self.jobs.into_iter().for_each(|job| job.settle(Err(unavailable("the server forgets the script")), now));
+                self.jobs
+                    .into_iter()
+                    .for_each(|job| job.settle(Err(unavailable("the server forgets the script")), now));
             }
             Err(Failure::Refused(error)) => self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone()), now)),
             Err(Failure::Lost(error)) => {

@@ -178,14 +178,14 @@ impl RedisStore {
 
     fn failed(self: &Arc<Self>, breaker: &Breaker, error: &Error) {
         if breaker.failed(error, clock::instant()) == Change::Opened {
-            log::warn!("the store fails, and is left alone for a while: {error}");
+            log::warn!("{} fails, and is left alone for a while: {error}", breaker.of);
         }
         self.topology.refresh();
     }
 
     fn succeeded(&self, breaker: &Breaker) {
         if breaker.succeeded() == Change::Closed {
-            log::info!("the store answers again");
+            log::info!("{} answers again", breaker.of);
         }
     }
 

@@ -70,11 +70,12 @@ pub(super) struct Link {
 
 impl Node {
     pub(super) fn new(address: Address, access: Arc<Access>, options: Options) -> Arc<Node> {
+        let breaker = Arc::new(Breaker::new(address.to_string(), options.breaker));
         Arc::new(Node {
             address,
             access,
             queue: Queue::default(),
-            breaker: Arc::new(Breaker::new(options.breaker)),
+            breaker,
             state: Mutex::new(State::Idle),
             changed: Notify::new(),
             connections: AtomicU64::new(0),

@@ -53,7 +53,8 @@ enum Map {
 impl Topology {
     pub(super) fn new(location: Location, access: Access, options: Options) -> Arc<Topology> {
         let (access, state, changed) = (Arc::new(access), Mutex::default(), Notify::new());
-        let breaker = Arc::new(Breaker::new(options.breaker));
+        let seeds: Vec<String> = location.addresses.iter().map(Address::to_string).collect();
+        let breaker = Arc::new(Breaker::new(seeds.join(", "), options.breaker));
         Arc::new(Topology { location, access, options, breaker, state, changed })
     }
 
