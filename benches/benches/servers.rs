@@ -1,7 +1,8 @@
 //! Checks on real servers, ours beside redis-rs: rounds in which the two take turns, and the round in the middle counts.
 //!
 //! The client runs on one core and the servers on the other, so that neither waits for the other's turn. The peer sends
-//! one call each of a bucket that keeps one value; ours is the whole decision.
+//! one call each of a bucket that keeps one value; ours is the whole decision. The processor's time is compared with our
+//! own script, one call each.
 
 use std::hint::black_box;
 use std::io;
@@ -12,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use governor::{Quota, RateLimiter};
 use redis::aio::ConnectionLike;
+use rustix::time::{ClockId, clock_gettime};
 use tidegate::Limiter;
 use tidegate_benches::report::{Bar, Line, Report, Unit};
-use tidegate_tests::servers::{Cluster, Server};
+use tidegate_tests::servers::{Cluster, Server, eventually};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
@@ -23,7 +25,9 @@ const KEYS: usize = 10_000;
 const ROUNDS: usize = 15;
 const SOON: Duration = Duration::from_secs(30);
 const BUCKET: &str = include_str!("../textbook/one_value_bucket.lua");
-const UNITS: u32 = 1_000_000;
+/// Units a minute: none is refused in a run.
+const UNITS: u32 = 100_000;
+const WINDOW: u32 = 60;
 
 fn main() -> io::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,8 +63,14 @@ fn main() -> io::Result<ExitCode> {
         })?;
         report.add(pair.throughput(&runtime, "cluster-1024", "redis-rs cluster client", 1_024, 1_500))?;
     }
+    if wanted("server-cpu") || wanted("client-cpu") {
+        processor_time(&runtime)?.into_iter().try_for_each(|line| report.add(line))?;
+    }
     if wanted("denied-hot") {
         report.add(denied_hot(&server)?)?;
+    }
+    if wanted("open-answer") {
+        report.add(open_answer()?)?;
     }
     report.finish()
 }
@@ -92,24 +102,18 @@ struct Pair<C> {
 
 impl<C: ConnectionLike + Clone + 'static> Pair<C> {
     fn new(url: &str, server: &Server, peer: impl FnOnce() -> io::Result<C>) -> io::Result<Pair<C>> {
-        let rule = format!("{UNITS}/h token_bucket");
-        let ours = Limiter::builder().url(url).deadline(SOON).rule("login", &rule).build().map_err(io::Error::other)?;
-        ours.ready(SOON).wait().map_err(io::Error::other)?;
+        let ours = limiter(url, true)?;
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(BUCKET).query(&mut server.connection());
         let script = load.map_err(io::Error::other)?;
         Ok(Pair { ours, peer: peer()?, script })
     }
 
-    async fn check_ours(&self) {
-        let decision = self.ours.check("login", key().as_str()).await;
-        assert!(black_box(&decision).as_ref().is_ok_and(|decision| decision.allowed()), "{decision:?}");
-    }
 
     async fn check_peer(&self, connection: &mut C) {
         let key = format!("bucket:{{{}}}", key());
         let command = |known: bool| {
             let mut command = redis::cmd(if known { "EVALSHA" } else { "EVAL" });
-            command.arg(if known { &self.script } else { BUCKET }).arg(1).arg(&key).arg(UNITS).arg(3_600).arg(UNITS);
+            command.arg(if known { &self.script } else { BUCKET }).arg(1).arg(&key).arg(UNITS).arg(WINDOW).arg(UNITS);
             command
         };
         let mut reply: redis::RedisResult<(u32, u32, String, String)> = command(true).query_async(connection).await;
@@ -129,7 +133,7 @@ impl<C: ConnectionLike + Clone + 'static> Pair<C> {
         bar: u64,
     ) -> Line {
         let checks = 20 * flight.max(256);
-        let ours = || per_second(checks, || in_flight(runtime, flight, checks, || self.check_ours()));
+        let ours = || per_second(checks, || in_flight(runtime, flight, checks, || check(&self.ours)));
         let peer = || {
             per_second(checks, || {
                 in_flight(runtime, flight, checks, || {
@@ -147,7 +151,7 @@ impl<C: ConnectionLike + Clone + 'static> Pair<C> {
         const CHECKS: usize = 500;
         let mut connection = self.peer.clone();
         let (ours, peer) = median(|| {
-            let ours = (0..CHECKS).map(|_| nanoseconds(|| runtime.block_on(self.check_ours()))).collect();
+            let ours = (0..CHECKS).map(|_| nanoseconds(|| runtime.block_on(check(&self.ours)))).collect();
             let peer =
                 (0..CHECKS).map(|_| nanoseconds(|| runtime.block_on(self.check_peer(&mut connection)))).collect();
             (middle(ours), middle(peer))
@@ -155,6 +159,83 @@ impl<C: ConnectionLike + Clone + 'static> Pair<C> {
         let (peer_name, unit) = ("redis-rs multiplexed", Unit::Nanoseconds);
         Line { case, ours, peer, peer_name, unit, bar: Bar::RatioMost(1_300) }
     }
+}
+
+fn limiter(url: &str, batch_across_slots: bool) -> io::Result<Limiter> {
+    let rule = format!("{UNITS}/{WINDOW}s token_bucket");
+    let builder = Limiter::builder().url(url).deadline(SOON).rule("login", &rule);
+    let limiter = builder.batch_across_slots(batch_across_slots).build().map_err(io::Error::other)?;
+    limiter.ready(SOON).wait().map_err(io::Error::other)?;
+    Ok(limiter)
+}
+
+async fn check(limiter: &Limiter) {
+    let decision = limiter.check("login", key().as_str()).await;
+    assert!(black_box(&decision).as_ref().is_ok_and(|decision| decision.allowed()), "{decision:?}");
+}
+
+/// What a check costs the processors, together and one call each, on a node that has all slots of its cluster: the
+/// server's time, and ours.
+fn processor_time(runtime: &Runtime) -> io::Result<[Line; 2]> {
+    const FLIGHT: usize = 1_024;
+    const CHECKS: usize = 40 * FLIGHT;
+    let server = Server::builder().config("cluster-enabled yes").start();
+    server.call::<()>("CLUSTER ADDSLOTSRANGE 0 16383");
+    eventually(SOON, || server.call::<String>("CLUSTER INFO").contains("cluster_state:ok"));
+    pin_server(&server)?;
+    let (together, alone) = (limiter(&server.url(), true)?, limiter(&server.url(), false)?);
+    let cost = |limiter: &Limiter| {
+        let before = (server_time(&server), own_time());
+        in_flight(runtime, FLIGHT, CHECKS, || check(limiter));
+        let after = (server_time(&server), own_time());
+        ((after.0 - before.0) / CHECKS as u64, (after.1 - before.1) / CHECKS as u64)
+    };
+    let mut clients = Vec::new();
+    let (ours, peer) = median(|| {
+        let (ours, peer) = (cost(&together), cost(&alone));
+        clients.push((ours.1, peer.1));
+        (ours.0, peer.0)
+    });
+    let line = |case, (ours, peer), bar| {
+        let (peer_name, unit) = ("our script, one call each", Unit::Nanoseconds);
+        Line { case, ours, peer, peer_name, unit, bar: Bar::RatioMost(bar) }
+    };
+    // The first warmed up.
+    let client = median_of(clients.split_off(1));
+    Ok([line("server-cpu", (ours, peer), 750), line("client-cpu", client, 850)])
+}
+
+/// The processor time that a server has used, in nanoseconds.
+fn server_time(server: &Server) -> u64 {
+    let field = |name: &str| {
+        let text = server.info(name).expect("every server tells its processor time");
+        let (seconds, micros) = text.split_once('.').expect("seconds, with six digits behind the point");
+        let whole = |text: &str| text.parse::<u64>().expect("digits");
+        whole(seconds) * 1_000_000_000 + whole(micros) * 1_000
+    };
+    field("used_cpu_user") + field("used_cpu_sys")
+}
+
+/// The processor time that this process has used, in nanoseconds.
+fn own_time() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
+}
+
+/// What a check takes while the circuit is open, beside one in memory.
+fn open_answer() -> io::Result<Line> {
+    const CHECKS: usize = 20_000;
+    let builder = || Limiter::builder().deadline(SOON).rule("login", "100000/m");
+    // Nobody listens on port 1.
+    let ours = builder().url("redis://127.0.0.1:1").breaker(1, Duration::from_secs(60), Duration::from_secs(60));
+    let (ours, peer) = (ours.build().map_err(io::Error::other)?, builder().build().map_err(io::Error::other)?);
+    let check = |limiter: &Limiter| drop(black_box(limiter.check("login", key().as_str()).wait()));
+    check(&ours);
+    assert_eq!(ours.metrics().errors.len(), 1, "the circuit is open");
+    let each = |limiter: &Limiter| nanoseconds(|| (0..CHECKS).for_each(|_| check(limiter))) / CHECKS as u64;
+    let (ours, peer) = median(|| (each(&ours), each(&peer)));
+    let unit = Unit::Nanoseconds;
+    Ok(Line { case: "open-answer", ours, peer, peer_name: "our memory store", unit, bar: Bar::Most(10_000) })
 }
 
 /// Runs so many checks, so many of them at a time, on this thread.
@@ -197,9 +278,12 @@ fn key() -> String {
 /// The round whose ratio is in the middle, after one that warms up.
 fn median(mut round: impl FnMut() -> (u64, u64)) -> (u64, u64) {
     round();
-    let mut rounds: Vec<(u64, u64)> = (0..ROUNDS).map(|_| round()).collect();
+    median_of((0..ROUNDS).map(|_| round()).collect())
+}
+
+fn median_of(mut rounds: Vec<(u64, u64)>) -> (u64, u64) {
     rounds.sort_by_key(|(ours, peer)| u128::from(*ours) * 1_000_000 / u128::from((*peer).max(1)));
-    rounds[ROUNDS / 2]
+    rounds[rounds.len() / 2]
 }
 
 fn middle(mut values: Vec<u64>) -> u64 {

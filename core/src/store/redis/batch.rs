@@ -287,11 +287,16 @@ impl Batch {
         let (node, link) = (Arc::clone(&self.node), self.link.clone());
         let command = self.command(known);
         let mut reply = std::pin::pin!(node.send(link, &command, false));
-        let give_up = clock::instant() + LATE;
+        let begun = clock::instant();
+        let (silent, give_up) = (begun + SILENCE, begun + LATE);
         loop {
             let now = clock::instant();
             let next = self.jobs.iter().filter(|job| job.sender.is_some()).map(|job| job.deadline).min();
-            let tick = next.map_or(now + TICK, |next| next.min(now + TICK));
+            let tick = match next {
+                // Nobody waits here, and its carrier sees to the queue again.
+                None if now > silent => give_up,
+                next => next.map_or(now + TICK, |next| next.min(now + TICK)),
+            };
             if let Ok(outcome) = tokio::time::timeout_at(tick.into(), reply.as_mut()).await {
                 return outcome;
             }
