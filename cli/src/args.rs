@@ -55,7 +55,7 @@ line cannot be meant.";
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_HELP)]
 pub(crate) struct Demo {
-    /// Run on this server: redis://, rediss://, redis+unix://, redis+cluster://
+    /// Run on this server: redis://, rediss://, redis+unix://, redis+cluster://, redis+sentinel://
     #[arg(long)]
     pub(crate) url: Option<String>,
 }

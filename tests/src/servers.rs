@@ -1,4 +1,4 @@
-//! Real Redis servers for tests: one alone, or a cluster of six.
+//! Real Redis servers for tests: one alone, a cluster of six, or a primary with replicas that sentinels watch.
 //!
 //! ```no_run
 //! use tidegate_tests::servers::{Cluster, Server};
@@ -23,9 +23,11 @@
 
 mod cluster;
 mod process;
+mod sentinel;
 mod tls;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ use tempfile::TempDir;
 
 pub use cluster::{Cluster, slot};
 use process::{BUS, Port, Process};
+pub use sentinel::Watched;
 pub use tls::Tls;
 
 /// Name and password of the user that the harness adds to every server for itself.
@@ -53,6 +56,7 @@ pub struct Builder {
     password: Option<String>,
     tls: Option<Arc<Tls>>,
     settings: Vec<String>,
+    sentinel: bool,
 }
 
 impl Builder {
@@ -84,6 +88,12 @@ impl Builder {
         self
     }
 
+    /// The same with the certificates of a server that speaks TLS already.
+    pub fn tls_of(mut self, server: &Server) -> Self {
+        self.tls = Some(server.tls.clone().expect("the server was built with TLS"));
+        self
+    }
+
     /// Starts one server, and returns when it answers.
     pub fn start(&self) -> Server {
         self.start_node(false)
@@ -95,6 +105,12 @@ impl Builder {
         Cluster::form((0..6).map(|_| self.start_node(true)).collect())
     }
 
+    /// Starts a sentinel that watches `primary` as [`Watched::NAME`], and replaces it if `quorum` sentinels find it gone
+    /// for a second. Its own settings, password and TLS are this builder's.
+    pub fn start_sentinel_of(&self, primary: &Server, quorum: usize) -> Server {
+        Builder { sentinel: true, ..self.clone() }.watching(&format!("127.0.0.1 {}", primary.port()), quorum).start()
+    }
+
     fn start_node(&self, in_cluster: bool) -> Server {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
@@ -104,6 +120,7 @@ impl Builder {
                 port: Port::reserve(),
                 password: self.password.clone(),
                 tls: self.tls.clone(),
+                sentinel: self.sentinel,
             };
             let config = self.config_file(&server, in_cluster);
             fs::write(server.path("redis.conf"), config).expect("our own folder can be written to");
@@ -127,14 +144,18 @@ impl Builder {
             unixsocket \"{socket}\"
             dir \"{dir}\"
             daemonize no
-            save \"\"
-            appendonly no
-            enable-debug-command local
-            user {ADMIN} on >{ADMIN} ~* &* +@all
-            masteruser {ADMIN}
-            masterauth {ADMIN}
-            repl-diskless-sync-delay 0\n"
+            user {ADMIN} on >{ADMIN} ~* &* +@all\n"
         );
+        if !self.sentinel {
+            text += &format!(
+                "save \"\"
+                appendonly no
+                enable-debug-command local
+                masteruser {ADMIN}
+                masterauth {ADMIN}
+                repl-diskless-sync-delay 0\n"
+            );
+        }
         if let Some(tls) = &self.tls {
             let (ca, cert, key) = (tls.ca(), tls.server_cert(), tls.server_key());
             let (ca, cert, key) = (ca.display(), cert.display(), key.display());
@@ -175,6 +196,8 @@ pub struct Server {
     port: Port,
     password: Option<String>,
     tls: Option<Arc<Tls>>,
+    /// Whether it runs as a sentinel.
+    sentinel: bool,
 }
 
 impl Server {
@@ -309,7 +332,9 @@ impl Server {
     fn boot(&self) -> bool {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("our folder is writable");
         let command = std::env::var("TIDEGATE_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let mut process = Process::start(&command, &self.path("redis.conf"), log)
+        let config = self.path("redis.conf");
+        let arguments = [config.as_os_str(), OsStr::new("--sentinel")];
+        let mut process = Process::start(&command, &arguments[..1 + usize::from(self.sentinel)], log)
             .unwrap_or_else(|error| panic!("cannot run setpriv (of util-linux) or {command:?}: {error}"));
         let answers = poll(ANSWER_LIMIT, || {
             let answers = self.try_call::<()>("PING").is_ok();

@@ -46,6 +46,7 @@ impl fmt::Debug for Secret {
 /// Where a secret is written: in the document, or in a file that is read whenever it is asked for.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
+    pub(super) table: &'static str,
     pub(super) field: &'static str,
     pub(super) given: Option<&'a Secret>,
     pub(super) file: Option<&'a PathBuf>,
@@ -57,9 +58,9 @@ impl Source<'_> {
     pub(super) fn check(&self) -> Result<()> {
         match (self.given, self.file) {
             (Some(_), Some(_)) => {
-                Err(invalid(format!("store: {0} and {0}_file are both there; write one of them", self.field)))
+                Err(invalid(format!("{1}: {0} and {0}_file are both there; write one of them", self.field, self.table)))
             }
-            (Some(secret), None) => self.long_enough(secret).map_err(|error| error.within("store")),
+            (Some(secret), None) => self.long_enough(secret).map_err(|error| error.within(self.table)),
             (None, _) => Ok(()),
         }
     }

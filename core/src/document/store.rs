@@ -1,5 +1,6 @@
 //! The `[store]` table.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::breaker::Bounds;
 use crate::error::Result;
 use crate::limiter::MAX_DEADLINE;
 use crate::store::memory::DEFAULT_MAX_KEYS;
+use crate::store::redis::{Access, Addresses};
 use crate::{key, rates};
 
 pub(crate) const DEFAULT_PREFIX: &str = "tidegate";
@@ -64,6 +66,34 @@ pub(crate) struct Store {
     pub(crate) batch_across_slots: bool,
     /// Certificates for `rediss://`.
     pub(crate) tls: Option<Tls>,
+    /// How to log in to sentinels; they are not logged in to if absent.
+    pub(crate) sentinel: Sentinel,
+    /// Where servers are reached that announce other addresses: `host:port` to `host:port`, or a host to a host.
+    addresses: BTreeMap<String, String>,
+}
+
+/// How to log in to sentinels, which have users of their own.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table with fields such as password")]
+pub(crate) struct Sentinel {
+    /// The user to log in as.
+    username: Option<String>,
+    /// The password to log in with.
+    password: Option<Secret>,
+    /// A file that holds the password, read at each connect.
+    password_file: Option<PathBuf>,
+}
+
+impl Sentinel {
+    pub(crate) fn access(&self) -> Access {
+        let Sentinel { username, password, password_file } = self.clone();
+        Access { username, password, password_file, ..Access::default() }
+    }
+
+    fn password_source(&self) -> Source<'_> {
+        let (given, file) = (self.password.as_ref(), self.password_file.as_ref());
+        Source { table: "store.sentinel", field: "password", given, file, min_bytes: 1 }
+    }
 }
 
 /// The circuit breaker of each node.
@@ -126,6 +156,8 @@ impl Default for Store {
             breaker: Breaker::default(),
             batch_across_slots: true,
             tls: None,
+            sentinel: Sentinel::default(),
+            addresses: BTreeMap::new(),
         }
     }
 }
@@ -150,11 +182,22 @@ impl Store {
         self.key_source().secret()
     }
 
+    /// Where servers are reached that announce other addresses.
+    pub(crate) fn addresses(&self) -> Result<Addresses> {
+        let mut addresses = Addresses::default();
+        for (announced, reached) in &self.addresses {
+            addresses.add(announced, reached).map_err(|error| error.within("store.addresses"))?;
+        }
+        Ok(addresses)
+    }
+
     /// Judges what types cannot say.
     pub(super) fn check(&self) -> Result<()> {
         key::check_prefix(&self.prefix).map_err(|error| error.within("store"))?;
         self.password_source().check()?;
         self.key_source().check()?;
+        self.sentinel.password_source().check()?;
+        self.addresses()?;
         if self.url.as_ref().is_some_and(|url| url.0.is_empty()) {
             return Err(invalid("store: url is empty; write one such as redis://127.0.0.1:6379, or leave it out"));
         }
@@ -172,12 +215,12 @@ impl Store {
 
     fn password_source(&self) -> Source<'_> {
         let (given, file) = (self.password.as_ref(), self.password_file.as_ref());
-        Source { field: "password", given, file, min_bytes: 1 }
+        Source { table: "store", field: "password", given, file, min_bytes: 1 }
     }
 
     fn key_source(&self) -> Source<'_> {
         let (given, file) = (self.key_secret.as_ref(), self.key_secret_file.as_ref());
-        Source { field: "key_secret", given, file, min_bytes: MIN_KEY_SECRET }
+        Source { table: "store", field: "key_secret", given, file, min_bytes: MIN_KEY_SECRET }
     }
 }
 

@@ -26,6 +26,13 @@ certificate = "client.pem"
 key = "client.key"
 server_name = "redis.internal"
 
+[store.sentinel]
+username = "watcher"
+password = "hunter2"
+
+[store.addresses]
+"10.0.0.1:6379" = "127.0.0.1:7001"
+
 [rules]
 login = "5/m"
 api = ["100/m", "1000/h"]
@@ -123,6 +130,31 @@ fn says_what_to_write_instead() {
         ),
         (json!({"version": 1, "store": {"tls": {"key": "a"}}}), "store.tls: certificate and key belong together"),
         (json!({"version": 1, "store": {"tls": {"ca": 1}}}), "store.tls.ca: write a path; this is a number"),
+        (
+            json!({"version": 1, "store": {"sentinel": {"name": "main"}}}),
+            "store.sentinel: there is no field `name`; write one of `username`, ",
+        ),
+        (
+            json!({"version": 1, "store": {"sentinel": {"password": ""}}}),
+            "store.sentinel: password has 0 bytes; write at least 1",
+        ),
+        (
+            json!({"version": 1, "store": {"sentinel": {"password": "hunter2", "password_file": "b"}}}),
+            "store.sentinel: password and password_file are both there",
+        ),
+        (
+            json!({"version": 1, "store": {"addresses": {"a:1": "b"}}}),
+            "store.addresses: only one of a:1 and where it is reached has a port; write host:port for host:port, ",
+        ),
+        (
+            json!({"version": 1, "store": {"addresses": {"redis://:hunter2@a": "b"}}}),
+            "store.addresses: an announced address cannot be read",
+        ),
+        (
+            json!({"version": 1, "store": {"addresses": {"a": "redis://:hunter2@b"}}}),
+            "store.addresses: where a is reached cannot be read",
+        ),
+        (json!({"version": 1, "store": {"addresses": {"a": 1}}}), "store.addresses.a: write text; this is a number"),
         (json!({"version": 1, "store": {"prefix": "a{b"}}), "store: prefix \"a{b\" cannot be used"),
         (json!({"version": 1, "store": {"url": ""}}), "store: url is empty"),
         (json!({"version": 1, "store": {"max_keys": 0}}), "store: max_keys is out of range; write 1 to 1000000000"),
@@ -349,6 +381,8 @@ fn hides_the_passwords_of_urls() {
         ("redis://host?pass=hunter@2", "redis://***"),
         ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
         ("redis+cluster://a:7000,[::1]:7001,c", "redis+cluster://a:7000,[::1]:7001,c"),
+        ("redis+sentinel://a:26379,b/main/0", "redis+sentinel://a:26379,b/main/0"),
+        ("redis+sentinel://app:hunter2@a:26379,b/main", "redis+sentinel://app:***@a:26379,b/main"),
         ("redis+cluster://:hunter2@a:7000,b:7000", "redis+cluster://:***@a:7000,b:7000"),
         ("redis://app:hunter2/0", "redis://***"),
         (":hunter2@host", ":***@host"),
@@ -368,6 +402,7 @@ fn the_schema_has_the_fields_that_are_read() {
         ("", json!({"version": 1, "nope": 0})),
         ("/$defs/Store", json!({"version": 1, "store": {"nope": 0}})),
         ("/$defs/Tls", json!({"version": 1, "store": {"tls": {"nope": 0}}})),
+        ("/$defs/Sentinel", json!({"version": 1, "store": {"sentinel": {"nope": 0}}})),
         ("/$defs/RuleTable", json!({"version": 1, "rules": {"a": {"nope": 0}}})),
         ("/$defs/LimitTable", json!({"version": 1, "rules": {"a": [{"nope": 0}]}})),
     ] {

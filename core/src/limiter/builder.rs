@@ -19,7 +19,7 @@ use crate::metrics::{Counters, Rows};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
-use crate::store::redis::{Access, Config, Location, Options, RedisStore};
+use crate::store::redis::{Access, Addresses, Config, Location, Options, RedisStore};
 
 /// A limiter in the making. Errors are told by [`build`](Builder::build), the first of them.
 #[must_use = "a builder does nothing until it is built"]
@@ -34,6 +34,9 @@ pub struct Builder {
     options: Options,
     secret: Option<Secret>,
     access: Access,
+    /// How to log in to sentinels.
+    sentinel: Access,
+    addresses: Addresses,
     /// The system's, unless a test has given one.
     clock: Option<Clock>,
     error: Option<Error>,
@@ -54,6 +57,8 @@ impl Default for Builder {
             options: Options { breaker: Bounds::default(), batch_across_slots: true },
             secret: None,
             access: Access::default(),
+            sentinel: Access::default(),
+            addresses: Addresses::default(),
             clock: None,
             error: None,
         }
@@ -75,7 +80,9 @@ impl Builder {
         self
     }
 
-    /// Where state lives: `redis://`, `rediss://`, `redis+unix://`, `redis+cluster://`. In memory without one.
+    /// Where state lives: `redis://host:6379`, `redis+unix:///path`, `redis+cluster://host:port,host:port`, or the primary
+    /// that sentinels name: `redis+sentinel://host:26379,host:26379/name`. For TLS `rediss` instead of `redis`. In memory
+    /// without one.
     pub fn url(mut self, url: &str) -> Builder {
         self.url = Some(Secret::new(url));
         self
@@ -121,15 +128,25 @@ impl Builder {
         self
     }
 
+    /// Where a server is reached that announces another address, to the nodes of its cluster or to sentinels: `host:port`
+    /// and `host:port`, or two hosts, which keeps the ports. What the URL says is reached as it is written. A bad address
+    /// is `invalid_document`.
+    pub fn address(mut self, announced: &str, reached: &str) -> Builder {
+        match self.addresses.add(announced, reached) {
+            Ok(()) => self,
+            Err(error) => self.fail(error),
+        }
+    }
+
     /// Everything that a configuration document says, with `TIDEGATE_URL` before its url. What the document leaves out of
     /// `[store]` has its default, so give what is to differ after the document.
     pub fn document(self, document: &Document) -> Builder {
         let store = document.store();
         // A password's file is read at each connect, and need not be there yet.
         let password = if store.password_file().is_some() { Ok(None) } else { store.password() };
-        let (password, secret) = match (password, store.key_secret()) {
-            (Ok(password), Ok(secret)) => (password, secret),
-            (Err(error), _) | (_, Err(error)) => return self.fail(error),
+        let (password, secret, addresses) = match (password, store.key_secret(), store.addresses()) {
+            (Ok(password), Ok(secret), Ok(addresses)) => (password, secret, addresses),
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return self.fail(error),
         };
         let url = document.url(std::env::var("TIDEGATE_URL").ok());
         let access = Access {
@@ -149,6 +166,8 @@ impl Builder {
             options: Options { breaker: store.breaker.bounds(), batch_across_slots: store.batch_across_slots },
             secret: secret.or(before.secret),
             access,
+            sentinel: store.sentinel.access(),
+            addresses,
             ..before
         }
     }
@@ -185,8 +204,12 @@ impl Builder {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
             Some(url) => {
                 let (location, access) = reached(url, self.access)?;
-                let (prefix, deny_cache_max, options) = (Arc::clone(&prefix), self.deny_cache_max, self.options);
-                Store::Redis(RedisStore::open(&Config { location, access, prefix, deny_cache_max, options })?)
+                // Sentinels have users of their own; TLS is as everywhere.
+                let sentinel = Access { tls: access.tls.clone(), ..self.sentinel };
+                let (addresses, prefix) = (self.addresses, Arc::clone(&prefix));
+                let (deny_cache_max, options) = (self.deny_cache_max, self.options);
+                let config = Config { location, access, sentinel, addresses, prefix, deny_cache_max, options };
+                Store::Redis(RedisStore::open(&config)?)
             }
         };
         let counters = Arc::new(Counters::new(self.rules.len()));

@@ -145,6 +145,22 @@ impl Cluster {
         self.settle();
     }
 
+    /// Makes a master without slots of a replica, and returns when every node knows.
+    pub fn detach(&self, replica: &Server) {
+        replica.call::<()>("CLUSTER RESET SOFT");
+        for other in self.nodes.iter().filter(|node| node.port() != replica.port()) {
+            let port = other.port();
+            replica.call::<()>(&format!("CLUSTER MEET 127.0.0.1 {port} {}", port + BUS));
+        }
+        self.settle();
+    }
+
+    /// Makes a master without slots a replica again, and returns when every node knows.
+    pub fn attach(&self, replica: &Server, master: &Server) {
+        replica.call::<()>(&format!("CLUSTER REPLICATE {}", self.id(master)));
+        self.settle();
+    }
+
     /// Waits until all nodes that run agree on who is who and owns what, find each other well, and call the cluster ok.
     #[track_caller]
     pub fn settle(&self) {

@@ -1,5 +1,6 @@
 //! Server processes that cannot outlive this one, and the ports and folders that they use.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -26,11 +27,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `command` with `argument` after it; what the process prints goes to `log`.
+    /// Starts `command` with `arguments` after it; what the process prints goes to `log`.
     ///
     /// `command` is split on spaces and must end up as the process that was started (a wrapper has to `exec`): signals
     /// are sent to that one.
-    pub(super) fn start(command: &str, argument: &Path, log: File) -> io::Result<Self> {
+    pub(super) fn start(command: &str, arguments: &[&OsStr], log: File) -> io::Result<Self> {
         let mut words = command.split_whitespace();
         // No unsafe `pre_exec` for the one system call that we need: util-linux has a program that makes it.
         let mut process = if cfg!(target_os = "linux") {
@@ -42,7 +43,7 @@ impl Process {
             server.args(words);
             server
         };
-        process.arg(argument).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        process.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(Self { child: spawn_for_good(process)?, paused: false })
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::{Decision, Limiter, OnError, Origin, Rule};
-use tidegate_tests::limiters::{Place, Sure, build, drain};
+use tidegate_tests::limiters::{Place, Sure, build, drain, timed};
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -214,6 +214,29 @@ fn r9_a_replica_whose_master_hangs_takes_over() {
     cluster.nodes().iter().find(|node| node.port() == port).expect("it is one of the six").resume();
     cluster.settle();
     assert_eq!(limiter.check("r", "k").sure().remaining(), 4);
+}
+
+#[test]
+fn a_replica_is_used_within_two_seconds_of_its_promotion_however_long_circuits_stay_open() {
+    let cluster = moving_cluster();
+    let rule = Rule::parse("r", "9/h").expect("the rule can be meant").on_error(OnError::Deny);
+    let builder = Limiter::builder().url(&cluster.url()).prefix("soon").deadline(Duration::from_millis(200));
+    let builder = builder.breaker(3, Duration::from_secs(60), Duration::from_secs(60)).rules([rule]);
+    let limiter = builder.build().expect("the rule can be meant");
+    limiter.ready(SOON).wait().expect("the servers are up");
+    let origin = || limiter.check("r", "k").wait().expect("a store that fails is no error").origin();
+    let key = slot(b"soon:1:{k}");
+    let master = cluster.master_of(key);
+    let port = master.port();
+    assert_eq!(limiter.check("r", "k").deadline(SOON).sure().remaining(), 8);
+    replicate(master, cluster.replica_of(master));
+    master.pause();
+    (0..3).for_each(|_| assert_eq!(origin(), Origin::Closed));
+    eventually(SOON, || cluster.master_of(key).port() != port);
+    let ((), took) = timed(|| eventually(SOON, || origin() == Origin::Store));
+    assert!(took <= Duration::from_secs(2), "it was used {took:?} after its promotion");
+    cluster.nodes().iter().find(|node| node.port() == port).expect("it is one of the six").resume();
+    cluster.settle();
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn no_password_shows_in_any_error_or_debug_text() {
     for url in [
         format!("redis://:{PASSWORD}@127.0.0.1:1"),
         format!("redis+cluster://user:{PASSWORD}@127.0.0.1:1"),
+        format!("redis+sentinel://user:{PASSWORD}@127.0.0.1:1/main"),
         format!("redis+unix://:{PASSWORD}@/nowhere/redis.sock"),
         // And what people write wrong.
         format!("redis://:{PASSWORD}@127.0.0.1:port"),

@@ -34,7 +34,15 @@ pub(crate) struct Access {
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
-    pub(super) cluster: bool,
+    pub(super) mode: Mode,
+}
+
+/// What a server runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Alone,
+    Cluster,
+    Sentinel,
 }
 
 /// The oldest servers whose scripts have flags.
@@ -106,15 +114,15 @@ where
         unavailable(&format!("{address} refused the login; check username and password ({words})"))
     })?;
     let mut driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(driver);
-    let cluster = tokio::select! {
+    let mode = tokio::select! {
         hello = greet(&mut connection, address) => hello?,
         () = &mut driver => return Err(unavailable(&format!("{address} closed the connection; if it speaks TLS, write rediss://"))),
     };
-    Ok(Connected { connection, driver, cluster })
+    Ok(Connected { connection, driver, mode })
 }
 
 /// Asks what the server is: HELLO needs no permission. Names the connection where that is allowed.
-async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Result<bool> {
+async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Result<Mode> {
     let hello = connection.send_packed_command(&redis::cmd("HELLO")).await;
     let hello = hello.and_then(Value::extract_error).map_err(|error| match super::failure::of(&error) {
         super::failure::Failure::Refused(error) if error.message().contains("unknown command") => Error::new(
@@ -134,7 +142,16 @@ async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Res
         ));
     }
     let _ = connection.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg("tidegate")).await;
-    Ok(field(&hello, "mode").as_deref() == Some("cluster"))
+    Ok(match field(&hello, "mode").as_deref() {
+        Some("cluster") => Mode::Cluster,
+        Some("sentinel") => Mode::Sentinel,
+        _ => Mode::Alone,
+    })
+}
+
+/// Whether a server that answers HELLO like this takes writes, as far as it knows itself.
+pub(super) fn is_primary(hello: &Value) -> bool {
+    field(hello, "role").as_deref() == Some("master")
 }
 
 /// A field of HELLO's reply: a flat list of names and values.

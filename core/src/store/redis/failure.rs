@@ -48,17 +48,17 @@ pub(super) fn of_text(text: &str) -> Error {
         "CLUSTERDOWN" | "MASTERDOWN" | "UNKILLABLE" | "BUSY" => "the server is not ready",
         "NOAUTH" | "WRONGPASS" => "the server refused the login; check username and password",
         "OOM" => {
-            return refused(text, "the server is out of memory and takes no writes; raise its maxmemory, or free some");
+            return advised(text, "the server is out of memory and takes no writes; raise its maxmemory, or free some");
         }
         "ERR" if text.contains("cluster support disabled") => {
-            return refused(text, "the server is no node of a cluster; write redis:// instead of redis+cluster://");
+            return advised(text, "the server is no node of a cluster; write redis:// instead of redis+cluster://");
         }
-        "NOPERM" => return refused(text, "the user's ACL forbids it; the README has the one that Tidegate needs"),
+        "NOPERM" => return advised(text, "the user's ACL forbids it; the README has the one that Tidegate needs"),
         "WRONGTYPE" => return Error::new(ErrorKind::CorruptState, text),
         // The node is well, and its breaker must not count this.
-        "TRYAGAIN" => return refused(text, "the slot is moving; try again"),
-        _ if text.contains("non local key") => return refused(text, "the slot is moving; try again"),
-        _ => return refused(text, "the server refused the call"),
+        "TRYAGAIN" => return advised(text, "the slot is moving; try again"),
+        _ if text.contains("non local key") => return advised(text, "the slot is moving; try again"),
+        _ => return advised(text, "the server refused the call"),
     };
     unavailable(&format!("{advice} ({text})"))
 }
@@ -67,6 +67,10 @@ pub(super) fn unavailable(message: &str) -> Error {
     Error::new(ErrorKind::StoreUnavailable, message)
 }
 
-fn refused(text: &str, advice: &str) -> Error {
-    Error::new(ErrorKind::StoreRefused, format!("{advice} ({text})"))
+pub(super) fn refused(message: &str) -> Error {
+    Error::new(ErrorKind::StoreRefused, message)
+}
+
+fn advised(text: &str, advice: &str) -> Error {
+    refused(&format!("{advice} ({text})"))
 }

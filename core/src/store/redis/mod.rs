@@ -7,6 +7,7 @@ mod connect;
 mod failure;
 mod node;
 mod script;
+mod sentinel;
 mod slot;
 #[cfg(feature = "testing")]
 mod testing;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
-pub(crate) use self::address::Location;
+pub(crate) use self::address::{Addresses, Location};
 use self::batch::Job;
 pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
@@ -45,6 +46,10 @@ use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 pub(crate) struct Config {
     pub(crate) location: Location,
     pub(crate) access: Access,
+    /// How to log in to sentinels.
+    pub(crate) sentinel: Access,
+    /// Where servers are reached that announce other addresses.
+    pub(crate) addresses: Addresses,
     pub(crate) prefix: Arc<str>,
     /// How long a refusal is remembered at the most.
     pub(crate) deny_cache_max: Duration,
@@ -113,8 +118,6 @@ pub(crate) type Owed<T> = oneshot::Receiver<Result<T>>;
 const MOST_REDIRECTS: u32 = 5;
 /// How long a call that was answered at its deadline is waited for, to give back what it charged.
 const LATE: Duration = Duration::from_secs(60);
-/// How often the map is read again without a reason.
-const REFRESH_EVERY: Duration = Duration::from_secs(30);
 /// After which silence a connection is given up: calls go over a new one, and late replies still come over the old.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -130,7 +133,7 @@ impl RedisStore {
             return Ok(store);
         }
         let store = Arc::new(RedisStore {
-            topology: Topology::new(config.location.clone(), config.access.clone(), config.options),
+            topology: Topology::new(config),
             prefix: Arc::clone(&config.prefix),
             meters: Meters::default(),
             denied: DenyCache::new(config.deny_cache_max),
@@ -141,7 +144,7 @@ impl RedisStore {
         stores.insert(config.clone(), Arc::downgrade(&store));
         let warmed = Arc::clone(&store);
         handle.spawn(async move { warmed.warm(clock::instant() + Duration::from_secs(5)).await });
-        handle.spawn(keep_up(Arc::downgrade(&store.topology)));
+        handle.spawn(topology::keep_up(Arc::downgrade(&store.topology)));
         Ok(store)
     }
 
@@ -412,15 +415,6 @@ impl RedisStore {
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
-    }
-}
-
-/// Reads the map of a cluster again from time to time: a node that left without a word is asked by nobody.
-async fn keep_up(topology: Weak<Topology>) {
-    loop {
-        tokio::time::sleep(REFRESH_EVERY).await;
-        let Some(topology) = topology.upgrade() else { return };
-        topology.refresh();
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::address::Address;
 use super::batch::Queue;
-use super::connect::{self, Access};
+use super::connect::{self, Access, Mode};
 use super::failure::{self, Failure, unavailable};
 use super::{LATE, Options, SILENCE, timeout};
 use crate::breaker::Breaker;
@@ -64,6 +64,8 @@ pub(super) struct Link {
     connection: MultiplexedConnection,
     /// Whether the server runs as a node of a cluster.
     pub(super) cluster: bool,
+    /// Whether it is a sentinel, which stores nothing.
+    pub(super) sentinel: bool,
     /// Which of the node's connections this is.
     pub(super) number: u64,
 }
@@ -205,7 +207,8 @@ impl Node {
             Err(error) => self.set(State::Down { error, until: clock::instant() + RETRY_AFTER }),
             Ok(connected) => {
                 let number = self.connections.fetch_add(1, Ordering::Relaxed);
-                self.set(State::Up(Link { connection: connected.connection, cluster: connected.cluster, number }));
+                let (cluster, sentinel) = (connected.mode == Mode::Cluster, connected.mode == Mode::Sentinel);
+                self.set(State::Up(Link { connection: connected.connection, cluster, sentinel, number }));
                 let node = Arc::downgrade(&self);
                 drop(self);
                 // The driver ends with the connection, and whatever was under way on it has failed by then.
