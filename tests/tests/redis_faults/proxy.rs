@@ -112,9 +112,10 @@ impl Shared {
         while let Ok(length @ 1..) = client.read(&mut buffer) {
             lock(&self.sent).extend_from_slice(&buffer[..length]);
             if let Some((from, to)) = self.altered {
-                let found = buffer[..length].windows(from.len()).position(|window| window == from.as_bytes());
-                if let Some(at) = found {
-                    buffer[at..at + from.len()].copy_from_slice(to.as_bytes());
+                for at in 0..length {
+                    if buffer[at..length].starts_with(from.as_bytes()) {
+                        buffer[at..at + from.len()].copy_from_slice(to.as_bytes());
+                    }
                 }
             }
             if server.write_all(&buffer[..length]).is_err() {
