@@ -53,6 +53,8 @@ pub struct Builder {
     password: Option<String>,
     tls: Option<Arc<Tls>>,
     settings: Vec<String>,
+    /// The nodes whose clocks are wrong, and by how much.
+    skews: Vec<(usize, String)>,
 }
 
 impl Builder {
@@ -84,18 +86,24 @@ impl Builder {
         self
     }
 
+    /// Sets the clock of a node wrong, by milliseconds: of the cluster's node with this index, or of a server alone (0).
+    pub fn skewed(mut self, node: usize, milliseconds: i32) -> Self {
+        self.skews.push((node, format!("{:+.3}s", f64::from(milliseconds) / 1_000.0)));
+        self
+    }
+
     /// Starts one server, and returns when it answers.
     pub fn start(&self) -> Server {
-        self.start_node(false)
+        self.start_node(false, 0)
     }
 
     /// Starts six nodes, three masters with a replica each, and returns when all of them agree that the cluster is
     /// whole. That takes about three seconds: Redis lets two pass before a new master accepts commands.
     pub fn start_cluster(&self) -> Cluster {
-        Cluster::form((0..6).map(|_| self.start_node(true)).collect())
+        Cluster::form((0..6).map(|index| self.start_node(true, index)).collect())
     }
 
-    fn start_node(&self, in_cluster: bool) -> Server {
+    fn start_node(&self, in_cluster: bool, index: usize) -> Server {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             let server = Server {
@@ -104,6 +112,7 @@ impl Builder {
                 port: Port::reserve(),
                 password: self.password.clone(),
                 tls: self.tls.clone(),
+                skew: self.skews.iter().find(|(node, _)| *node == index).map(|(_, skew)| skew.clone()),
             };
             let config = self.config_file(&server, in_cluster);
             fs::write(server.path("redis.conf"), config).expect("our own folder can be written to");
@@ -175,6 +184,7 @@ pub struct Server {
     port: Port,
     password: Option<String>,
     tls: Option<Arc<Tls>>,
+    skew: Option<String>,
 }
 
 impl Server {
@@ -308,7 +318,10 @@ impl Server {
     /// Starts the process and waits until it answers; false if it ends before that.
     fn boot(&self) -> bool {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("our folder is writable");
-        let command = std::env::var("TIDEGATE_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut command = std::env::var("TIDEGATE_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        if let Some(skew) = &self.skew {
+            command = process::on_wrong_clock(&command, skew);
+        }
         let mut process = Process::start(&command, &self.path("redis.conf"), log)
             .unwrap_or_else(|error| panic!("cannot run setpriv (of util-linux) or {command:?}: {error}"));
         let answers = poll(ANSWER_LIMIT, || {
