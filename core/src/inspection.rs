@@ -29,7 +29,7 @@ pub struct ClusterInspection {
     pub told_by: String,
     /// Whether the URL says that it is a cluster.
     pub in_url: bool,
-    /// Its primaries, each with its slots and replicas. Replicas that fail are not among them.
+    /// Its primaries, each with its slots and replicas.
     pub shards: Vec<ShardInspection>,
     /// `cluster_state` of CLUSTER INFO: `ok` or `fail`.
     pub state: Result<String>,
@@ -43,7 +43,7 @@ pub struct ClusterInspection {
 pub struct ShardInspection {
     /// Its address.
     pub primary: String,
-    /// The addresses of its replicas.
+    /// The addresses of its replicas, of those that are in step with it.
     pub replicas: Vec<String>,
     /// How many of the 16,384 slots are its own.
     pub slots: usize,

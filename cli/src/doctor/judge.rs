@@ -119,15 +119,15 @@ fn of_cluster(cluster: &Result<ClusterInspection>, inspection: &Inspection) -> V
             Finding::problem("cluster", format!("cluster_state is {state}: calls are refused"))
                 .advice("bring the failing nodes back, or type CLUSTER FAILOVER TAKEOVER on a replica of each"),
         ),
-        Err(error) => findings.push(unknown_cluster("cluster_state", error, inspection)),
+        Err(error) => findings.push(untold(error, inspection)),
     }
     match &cluster.failing {
         Ok(failing) => findings.extend(failing.iter().map(|node| fails(node, cluster))),
-        Err(error) => findings.push(unknown_cluster("which nodes fail", error, inspection)),
+        Err(error) => findings.push(untold(error, inspection)),
     }
     let bare = cluster.shards.iter().filter(|shard| shard.replicas.is_empty());
     findings.extend(merged(bare.map(|shard| {
-        Finding::warning("cluster", "without a replica: if it fails, its slots are gone")
+        Finding::warning("cluster", "no replica is ready to take over: if it fails, its slots are gone")
             .advice(format!("redis-cli --cluster add-node HOST:PORT {told_by} --cluster-slave"))
             .at(&shard.primary)
     })));
@@ -141,7 +141,8 @@ fn of_cluster(cluster: &Result<ClusterInspection>, inspection: &Inspection) -> V
                 )),
         );
     }
-    if covered == SLOTS && cluster.state.as_ref().is_ok_and(|state| state == "ok") {
+    let mut findings = merged(findings);
+    if covered == SLOTS && cluster.state.as_ref().map_or(true, |state| state == "ok") {
         let text = format!("{} primaries and {replicas} replicas, all slots have a node", cluster.shards.len());
         findings.insert(0, Finding::ok("cluster", text));
     }
@@ -161,9 +162,10 @@ fn fails(node: &str, cluster: &ClusterInspection) -> Finding {
     .at(node)
 }
 
-fn unknown_cluster(what: &str, error: &Error, inspection: &Inspection) -> Finding {
+fn untold(error: &Error, inspection: &Inspection) -> Finding {
     let user = inspection.nodes.iter().find_map(|node| node.server.as_ref().ok()).map_or("USER", |server| &server.user);
-    Finding::note("cluster", format!("{what} is not known: {}", error.message()))
+    let why = nodes::untold(error, user);
+    Finding::note("cluster", format!("its state, and which nodes fail, is not all known: {why}"))
         .advice(format!("ACL SETUSER {user} +cluster|info +cluster|nodes"))
 }
 

@@ -1,6 +1,6 @@
 //! What the facts of one node mean.
 
-use tidegate::{NodeInspection, Place, ServerInspection};
+use tidegate::{Error, ErrorKind, NodeInspection, Place, ServerInspection};
 
 use super::findings::Finding;
 use crate::words;
@@ -61,13 +61,22 @@ pub(super) fn memory(node: &NodeInspection, server: &ServerInspection) -> Findin
                 .advice("CONFIG SET maxmemory-policy noeviction, and the same in the server's configuration file")
         }
         Err(error) => {
-            let text = format!("maxmemory-policy is not known; it should be noeviction ({})", error.message());
             let user = words::shown(server.user.as_bytes(), 64);
+            let why = untold(error, &user);
+            let text = format!("maxmemory-policy is not known: {why}. It should be noeviction");
             Finding::note("memory", text)
                 .advice(format!("ACL SETUSER {user} +info; or as an administrator CONFIG GET maxmemory-policy"))
         }
     };
     finding.at(&node.address)
+}
+
+/// Why something is not known.
+pub(super) fn untold(error: &Error, user: &str) -> String {
+    match error.kind() {
+        ErrorKind::StoreRefused => format!("{user} is not allowed to ask"),
+        _ => error.message().to_owned(),
+    }
 }
 
 /// A warning where memory is nearly used up.

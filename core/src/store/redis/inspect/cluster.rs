@@ -45,7 +45,7 @@ impl Shard {
     }
 }
 
-/// CLUSTER SLOTS: ranges of slots, each with its primary first, then the replicas that are well.
+/// CLUSTER SLOTS: ranges of slots, each with its primary first, then the replicas that are well and have data.
 fn shards(reply: &Value, by: &Address) -> Option<Vec<Shard>> {
     let mut shards: Vec<Shard> = Vec::new();
     let Value::Array(ranges) = reply else { return None };
