@@ -199,7 +199,7 @@ fn a_cluster_that_is_well_has_no_problem() {
 
 #[test]
 fn the_least_is_enough_on_a_cluster_and_clocks_that_differ_are_warned_of() {
-    let cluster = Server::builder().user(&least()).skewed(4, 300).start_cluster();
+    let cluster = Server::builder().user(&least()).skewed(4, "+0.3s").start_cluster();
     let url = cluster.url().replace("://", "://app:secret@");
     with_replicas(&url);
     let told = report(&url);

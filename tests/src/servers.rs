@@ -86,9 +86,9 @@ impl Builder {
         self
     }
 
-    /// Sets the clock of a node wrong, by milliseconds: of the cluster's node with this index, or of a server alone (0).
-    pub fn skewed(mut self, node: usize, milliseconds: i32) -> Self {
-        self.skews.push((node, format!("{:+.3}s", f64::from(milliseconds) / 1_000.0)));
+    /// Sets the clock of a node wrong, as in `+0.3s`: of the cluster's node with this index, or of a server alone (0).
+    pub fn skewed(mut self, node: usize, by: &str) -> Self {
+        self.skews.push((node, by.to_owned()));
         self
     }
 

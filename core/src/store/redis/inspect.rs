@@ -186,10 +186,10 @@ async fn configured_memory(visit: &mut Visit) -> Result<MemoryInspection> {
 async fn measure(visit: &mut Visit) -> (Result<RoundTrip>, Result<ClockInspection>) {
     let (began, base) = (clock::instant(), Clock::default().now(&mut Look::default()));
     let (mut trips, mut clock) = (Vec::new(), Err(timeout()));
-    while trips.len() < ROUND_TRIPS && began.elapsed() < MEASURED_FOR {
+    while trips.len() < ROUND_TRIPS && clock::instant() - began < MEASURED_FOR {
         let sent = clock::instant();
         let reply = visit.ask(&redis::cmd("TIME")).await;
-        let trip = sent.elapsed();
+        let trip = clock::instant() - sent;
         let ahead = match reply.and_then(|reply| micros(&reply)) {
             Ok(theirs) => {
                 let ours = i128::from(base) + (sent + trip / 2).duration_since(began).as_micros().cast_signed();

@@ -49,7 +49,7 @@ pub(super) async fn lacking(visit: &mut Visit, prefix: &str, subject: &Subject) 
     let key = format!("{}:doctor", subject.base(prefix));
     let (make, rest) = LEAST.split_at(MAKE_THE_KEY);
     let made = replies(visit, make, &key).await?;
-    let is_there = made.iter().any(|reply| *reply == Value::Okay);
+    let is_there = made.contains(&Value::Okay);
     let is_of_cluster = |word: &str| word == "+cluster|slots" || word == "+asking";
     let wanted = |word: &str| (word != NEEDS_THE_KEY || is_there) && (visit.cluster || !is_of_cluster(word));
     let rest: Vec<_> = rest.iter().filter(|(word, _)| wanted(word)).copied().collect();

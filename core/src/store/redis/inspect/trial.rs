@@ -69,5 +69,5 @@ fn call(prefix: &str, subject: &Subject, action: Action) -> Result<Call> {
     let limits = Algorithm::ALL.iter().map(|algorithm| Limit::new(2, WINDOW).algorithm(*algorithm));
     let plan = Plan::new([&Rule::new("doctor", limits)?], &Arc::from(prefix))?;
     let id = if action == Action::Peek { RequestId::default() } else { plan.judged_id(None)? };
-    Ok(Call { plan: Arc::new(plan), subject: subject.clone(), action, cost: 1, id, deadline: WINDOW })
+    Ok(Call { plan: Arc::new(plan), subject: subject.clone(), action, cost: 1, id, deadline: WINDOW, counts: false })
 }
