@@ -35,7 +35,7 @@ pub(crate) fn run(doctor: &Doctor, screen: &mut Screen) -> Result<Exit, Failure>
     let told = if doctor.json {
         writeln!(screen, "{}", json::report(&inspection, &findings)).map_err(Failure::from)
     } else {
-        report(&findings, inspection.nodes.len(), screen)
+        report(&findings, inspection.nodes.iter().filter(|node| node.server.is_ok()).count(), screen)
     };
     match told {
         // The exit code is an answer too, and must be the right one even if nobody reads the other.
@@ -44,9 +44,9 @@ pub(crate) fn run(doctor: &Doctor, screen: &mut Screen) -> Result<Exit, Failure>
     }
 }
 
-fn report(findings: &[Finding], nodes: usize, screen: &mut Screen) -> Result<(), Failure> {
+fn report(findings: &[Finding], reached: usize, screen: &mut Screen) -> Result<(), Failure> {
     for finding in findings {
-        findings::show(finding, nodes, screen)?;
+        findings::show(finding, reached, screen)?;
     }
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let plural = |count: usize, what: &str| match count {

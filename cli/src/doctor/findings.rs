@@ -100,11 +100,12 @@ pub(super) fn merged(findings: impl IntoIterator<Item = Finding>) -> Vec<Finding
 const INDENT: usize = 22;
 const WIDTH: usize = 80;
 
-/// Shows a finding; its nodes are named unless they are all.
-pub(super) fn show(finding: &Finding, all: usize, screen: &mut Screen) -> io::Result<()> {
+/// Shows a finding; its nodes are named unless they are all that were reached, or the text names them.
+pub(super) fn show(finding: &Finding, reached: usize, screen: &mut Screen) -> io::Result<()> {
     let style = finding.level.style();
     let mut lines = wrapped(&words::shown(finding.text.as_bytes(), 1_000));
-    if finding.nodes.len() < all && !finding.nodes.is_empty() {
+    let named = finding.nodes.iter().all(|node| finding.text.contains(node));
+    if finding.nodes.len() != reached && !named {
         lines.extend(wrapped(&format!("at {}", finding.nodes.join(", "))));
     }
     for (number, line) in lines.iter().enumerate() {

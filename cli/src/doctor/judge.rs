@@ -127,9 +127,12 @@ fn of_cluster(cluster: &Result<ClusterInspection>, inspection: &Inspection) -> V
     }
     let bare = cluster.shards.iter().filter(|shard| shard.replicas.is_empty());
     findings.extend(merged(bare.map(|shard| {
-        Finding::warning("cluster", "no replica is ready to take over: if it fails, its slots are gone")
-            .advice(format!("redis-cli --cluster add-node HOST:PORT {told_by} --cluster-slave"))
-            .at(&shard.primary)
+        Finding::warning(
+            "cluster",
+            "no replica is ready to take over from a primary: if that fails, its slots are gone",
+        )
+        .advice(format!("redis-cli --cluster add-node HOST:PORT {told_by} --cluster-slave"))
+        .at(&shard.primary)
     })));
     if !cluster.in_url {
         let nodes: Vec<&str> = cluster.shards.iter().take(3).map(|shard| &shard.primary[..]).collect();
