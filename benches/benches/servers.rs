@@ -108,7 +108,6 @@ impl<C: ConnectionLike + Clone + 'static> Pair<C> {
         Ok(Pair { ours, peer: peer()?, script })
     }
 
-
     async fn check_peer(&self, connection: &mut C) {
         let key = format!("bucket:{{{}}}", key());
         let command = |known: bool| {

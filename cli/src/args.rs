@@ -11,6 +11,7 @@ Examples:
   tidegate demo                                     what exact means, in a second
   tidegate replay access.log --limit 20/m           what a limit would have done
   tidegate peek api alice --limits 100/m --url redis://127.0.0.1
+  tidegate doctor --url redis://127.0.0.1           what is wrong with the servers
 
 `tidegate COMMAND --help` has more of them.";
 
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Show(Target),
     /// Forget what a key has used of a rule
     Reset(Target),
+    /// Look at the servers: what is wrong with them, and what to do
+    Doctor(Doctor),
 }
 
 const DEMO_HELP: &str = "\
@@ -161,6 +164,37 @@ pub(crate) struct Target {
     #[arg(long, value_name = "RATE")]
     pub(crate) limits: Option<String>,
     /// The document with the rules and the store: .toml, .json, .yaml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What the stored keys begin with [default: the document's, or tidegate]
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// Print one line of JSON instead
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const DOCTOR_HELP: &str = "\
+Looks at every node: the login, what its user may do, version, memory policy,
+clocks, round trip, whether checks are decided, and whether a cluster is whole.
+It takes 5 seconds at the most. Each primary decides a check under the prefix,
+for a random key that is deleted at once; nothing else is written.
+
+Examples:
+  tidegate doctor --url redis://127.0.0.1:6379
+  tidegate doctor --config tidegate.toml --json
+  TIDEGATE_URL=redis+cluster://10.0.0.1:7000,10.0.0.2:7000 tidegate doctor
+
+Exit codes: 0 no problem, warnings at the most; 1 problems; 2 the command line
+or the configuration cannot be meant.";
+
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub(crate) struct Doctor {
+    /// The servers; wins over what the configuration says
+    #[arg(long, env = "TIDEGATE_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// The document with the store: .toml, .json, .yaml
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// What the stored keys begin with [default: the document's, or tidegate]

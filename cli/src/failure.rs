@@ -11,7 +11,7 @@ use crate::screen::{BOLD, RED};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
-    /// The request was refused; or the demo could not have its server.
+    /// The request was refused; the demo could not have its server; the doctor found problems.
     Refused = 1,
     /// The command line, the configuration or a file cannot be meant or read.
     Misused = 2,
@@ -84,7 +84,7 @@ impl From<Error> for Failure {
 }
 
 /// What to do, where the message of the core does not say it.
-fn advice(kind: ErrorKind) -> Option<&'static str> {
+pub(crate) fn advice(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::StoreUnavailable => {
             Some("start the server, or correct the url; `redis-cli -h HOST -p PORT ping` tells whether it answers")

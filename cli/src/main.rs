@@ -4,6 +4,7 @@ mod args;
 mod ask;
 mod clock;
 mod demo;
+mod doctor;
 mod failure;
 mod progress;
 mod replay;
@@ -35,6 +36,7 @@ fn run(command: &Command) -> Result<Exit, Failure> {
         Command::Check(ask) => ask::check(ask, &mut screen),
         Command::Peek(ask) => ask::peek(ask, &mut screen),
         Command::Show(target) => ask::show(target, &mut screen),
+        Command::Doctor(doctor) => doctor::run(doctor, &mut screen),
         Command::Reset(target) => ask::reset(target, &mut screen),
     }
 }

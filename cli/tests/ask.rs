@@ -193,7 +193,7 @@ fn what_cannot_be_meant_says_what_to_write() {
 #[test]
 fn help_and_version_are_no_errors() {
     tidegate(&["--version"]).exits(0).says(&format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
-    for command in ["demo", "replay", "check", "peek", "show", "reset"] {
+    for command in ["demo", "replay", "check", "peek", "show", "reset", "doctor"] {
         let ran = tidegate(&[command, "--help"]).exits(0);
         ran.says("Examples:\n  tidegate ");
         ran.says("Exit codes: 0 ");

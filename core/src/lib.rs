@@ -68,6 +68,7 @@ mod decision;
 mod deny_cache;
 mod document;
 mod error;
+mod inspection;
 mod io;
 mod key;
 mod limiter;
@@ -85,6 +86,10 @@ mod trace;
 pub use decision::{Decision, LimitDecision, Origin};
 pub use document::{Document, Format};
 pub use error::{Error, ErrorKind, Result};
+pub use inspection::{
+    ClockInspection, ClusterInspection, Inspection, MemoryInspection, NodeInspection, Place, RoundTrip,
+    ServerInspection, ShardInspection,
+};
 pub use key::Key;
 pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, LogEntry, Pending};
 pub use metrics::{BreakerState, DecisionCount, Histogram, Metrics, NodeMetrics};

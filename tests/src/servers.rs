@@ -57,6 +57,8 @@ pub struct Builder {
     tls: Option<Arc<Tls>>,
     settings: Vec<String>,
     sentinel: bool,
+    /// The nodes whose clocks are wrong, and by how much.
+    skews: Vec<(usize, String)>,
 }
 
 impl Builder {
@@ -94,15 +96,21 @@ impl Builder {
         self
     }
 
+    /// Sets the clock of a node wrong, as in `+0.3s`: of the cluster's node with this index, or of a server alone (0).
+    pub fn skewed(mut self, node: usize, by: &str) -> Self {
+        self.skews.push((node, by.to_owned()));
+        self
+    }
+
     /// Starts one server, and returns when it answers.
     pub fn start(&self) -> Server {
-        self.start_node(false)
+        self.start_node(false, 0)
     }
 
     /// Starts six nodes, three masters with a replica each, and returns when all of them agree that the cluster is
     /// whole. That takes about three seconds: Redis lets two pass before a new master accepts commands.
     pub fn start_cluster(&self) -> Cluster {
-        Cluster::form((0..6).map(|_| self.start_node(true)).collect())
+        Cluster::form((0..6).map(|index| self.start_node(true, index)).collect())
     }
 
     /// Starts a sentinel that watches `primary` as [`Watched::NAME`], and replaces it if `quorum` sentinels find it gone
@@ -111,7 +119,7 @@ impl Builder {
         Builder { sentinel: true, ..self.clone() }.watching(&format!("127.0.0.1 {}", primary.port()), quorum).start()
     }
 
-    fn start_node(&self, in_cluster: bool) -> Server {
+    fn start_node(&self, in_cluster: bool, index: usize) -> Server {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             let server = Server {
@@ -121,6 +129,7 @@ impl Builder {
                 password: self.password.clone(),
                 tls: self.tls.clone(),
                 sentinel: self.sentinel,
+                skew: self.skews.iter().find(|(node, _)| *node == index).map(|(_, skew)| skew.clone()),
             };
             let config = self.config_file(&server, in_cluster);
             fs::write(server.path("redis.conf"), config).expect("our own folder can be written to");
@@ -198,6 +207,7 @@ pub struct Server {
     tls: Option<Arc<Tls>>,
     /// Whether it runs as a sentinel.
     sentinel: bool,
+    skew: Option<String>,
 }
 
 impl Server {
@@ -331,7 +341,10 @@ impl Server {
     /// Starts the process and waits until it answers; false if it ends before that.
     fn boot(&self) -> bool {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("our folder is writable");
-        let command = std::env::var("TIDEGATE_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut command = std::env::var("TIDEGATE_TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        if let Some(skew) = &self.skew {
+            command = process::on_wrong_clock(&command, skew);
+        }
         let config = self.path("redis.conf");
         let arguments = [config.as_os_str(), OsStr::new("--sentinel")];
         let mut process = Process::start(&command, &arguments[..1 + usize::from(self.sentinel)], log)

@@ -7,19 +7,21 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::line::Lines;
-use super::{Bound, Inner, Limiter, MAX_DEADLINE, Store};
+use super::{Bound, Inner, Limiter, MAX_DEADLINE, Pending, Store};
 use crate::breaker::Bounds;
 use crate::cache::Cache;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::document::{
     DEFAULT_DEADLINE, DEFAULT_DENY_CACHE_MAX, DEFAULT_PREFIX, Document, MAX_DENY_CACHE_MAX, MAX_MAX_KEYS, Secret,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::inspection::Inspection;
+use crate::io;
 use crate::metrics::{Counters, Rows};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
-use crate::store::redis::{Access, Addresses, Config, Location, Options, RedisStore};
+use crate::store::redis::{Access, Addresses, Config, Inspector, Location, Options, RedisStore};
 
 /// A limiter in the making. Errors are told by [`build`](Builder::build), the first of them.
 #[must_use = "a builder does nothing until it is built"]
@@ -202,15 +204,7 @@ impl Builder {
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
-            Some(url) => {
-                let (location, access) = reached(url, self.access)?;
-                // Sentinels have users of their own; TLS is as everywhere.
-                let sentinel = Access { tls: access.tls.clone(), ..self.sentinel };
-                let (addresses, prefix) = (self.addresses, Arc::clone(&prefix));
-                let (deny_cache_max, options) = (self.deny_cache_max, self.options);
-                let config = Config { location, access, sentinel, addresses, prefix, deny_cache_max, options };
-                Store::Redis(RedisStore::open(&config)?)
-            }
+            Some(url) => Store::Redis(RedisStore::open(&self.config(url)?)?),
         };
         let counters = Arc::new(Counters::new(self.rules.len()));
         let rules = bind(self.rules, &prefix, &counters)?;
@@ -228,6 +222,52 @@ impl Builder {
             limiter.set_clock(clock);
         }
         Ok(limiter)
+    }
+
+    /// Looks at the servers that the URL leads to: each node of a cluster, on connections of its own. Rules do not
+    /// matter here. Everything is answered or given up within `timeout` (at most 60 s; 5 s is plenty).
+    ///
+    /// Each primary decides some checks for a random subject under the prefix; what they write is deleted at once, and
+    /// would expire within seconds.
+    ///
+    /// # Errors
+    /// `invalid_document` for what [`build`](Builder::build) would refuse in the store's options, and where there is no
+    /// URL; `store_unavailable` if the I/O thread cannot be started. Servers that fail are no error: the inspection says
+    /// what is wrong with them.
+    pub fn inspect(self, timeout: Duration) -> Pending<Inspection> {
+        Pending::new(async move {
+            let inspector = self.inspector(timeout.min(MAX_DEADLINE))?;
+            let work = io::handle()?.spawn(inspector.inspect());
+            work.await.map_err(|_| super::ended())
+        })
+    }
+
+    fn inspector(mut self, timeout: Duration) -> Result<Inspector> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        crate::key::check_prefix(&self.prefix)?;
+        let url = self.url.as_ref().ok_or_else(|| {
+            document_error(
+                "there is no server to look at: without a url, state is in memory; write one such as \
+                            redis://127.0.0.1:6379",
+            )
+        })?;
+        Ok(Inspector { config: self.config(url)?, deadline: self.deadline, until: clock::after(timeout) })
+    }
+
+    fn config(&self, url: &Secret) -> Result<Config> {
+        let (location, access) = reached(url, self.access.clone())?;
+        Ok(Config {
+            location,
+            // Sentinels have users of their own; TLS is as everywhere.
+            sentinel: Access { tls: access.tls.clone(), ..self.sentinel.clone() },
+            access,
+            addresses: self.addresses.clone(),
+            prefix: self.prefix.as_str().into(),
+            deny_cache_max: self.deny_cache_max,
+            options: self.options,
+        })
     }
 
     fn fail(mut self, error: Error) -> Builder {

@@ -113,6 +113,17 @@ fn spawn_for_good(command: Command) -> io::Result<Child> {
     answer.recv().expect("the spawner answers every order")
 }
 
+/// A command that runs another on a clock that is wrong by so much. The program `faketime` stays between a server and
+/// us, so its library alone is used.
+pub(super) fn on_wrong_clock(command: &str, skew: &str) -> String {
+    let told = Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output();
+    let told = told.unwrap_or_else(|error| panic!("cannot run faketime (Debian's package of that name): {error}"));
+    let library = String::from_utf8_lossy(&told.stdout);
+    let library = library.trim();
+    // With the C library before a server's own allocator, which asks for the time before faketime can tell it.
+    format!("env LD_PRELOAD={library}:libc.so.6 FAKETIME={skew} FAKETIME_DONT_FAKE_MONOTONIC=1 {command}")
+}
+
 /// The folder below which all servers of this process live. It disappears soon after this process has ended, however
 /// it ended.
 pub(super) fn root() -> &'static Path {

@@ -155,7 +155,7 @@ pub(super) fn is_primary(hello: &Value) -> bool {
 }
 
 /// A field of HELLO's reply: a flat list of names and values.
-fn field(hello: &Value, name: &str) -> Option<String> {
+pub(super) fn field(hello: &Value, name: &str) -> Option<String> {
     let Value::Array(fields) = hello else { return None };
     let text = |value: &Value| redis::from_redis_value_ref::<String>(value).ok();
     let at = fields.iter().step_by(2).position(|field| text(field).as_deref() == Some(name))?;

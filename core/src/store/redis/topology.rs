@@ -304,7 +304,7 @@ impl Topology {
             };
             let (from, to) = (usize::try_from(*from), usize::try_from(*to));
             let (Ok(from), Ok(to @ ..SLOTS)) = (from, to) else { return Err(garbled()) };
-            let (host, port) = announced(master, by).ok_or_else(garbled)?;
+            let (host, port) = announced(master, &by.address).ok_or_else(garbled)?;
             let node = self.node(self.announced.reached(host, port));
             for slot in slots.iter_mut().take(to + 1).skip(from) {
                 *slot = Some(Arc::clone(&node));
@@ -360,12 +360,12 @@ pub(super) async fn keep_up(topology: Weak<Topology>) {
     }
 }
 
-/// The address that a master announces; a node that does not know its own name leaves it out, and is the one that was
+/// The address that a node has in CLUSTER SLOTS; one that does not know its own name leaves it out, and is the one that was
 /// asked.
-fn announced(master: &[Value], by: &Node) -> Option<(String, u16)> {
-    let [host, Value::Int(port), ..] = master else { return None };
+pub(super) fn announced(node: &[Value], by: &Address) -> Option<(String, u16)> {
+    let [host, Value::Int(port), ..] = node else { return None };
     let host: String = redis::from_redis_value_ref::<Option<String>>(host).ok()?.unwrap_or_default();
-    let host = match (&host[..], &by.address) {
+    let host = match (&host[..], by) {
         ("" | "?", Address::Tcp { host, .. }) => host.clone(),
         _ => host,
     };
