@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{Ran, command, tidegate};
 use serde_json::{Value, json};
-use tidegate_tests::servers::{Cluster, Server, eventually, keys_without_ttl, shared_cluster};
+use tidegate_tests::servers::{Cluster, Server, Watched, eventually, keys_without_ttl, shared_cluster};
 
 fn doctor(url: &str) -> Ran {
     tidegate(&["doctor", "--url", url])
@@ -249,4 +249,18 @@ fn what_cannot_be_meant_says_what_to_write() {
     let mut elsewhere = command(&["doctor"]);
     elsewhere.env("TIDEGATE_URL", server.url());
     Ran::from(elsewhere.output().expect("the binary was built for this test")).exits(0).says("no problems");
+}
+
+#[test]
+fn sentinels_are_asked_for_the_primary_which_is_looked_at() {
+    let watched = Watched::start();
+    let well = report(&watched.url());
+    has(&well, "ok", &format!("127.0.0.1:{} reached, and logged in", watched.servers()[0].port()));
+    assert_eq!(well["problems"], 0);
+    let unknown = report(&watched.url().replace("/main", "/other"));
+    has(&unknown, "problem", "the sentinels do not know \"other\"");
+    watched.sentinels().iter().for_each(Server::kill);
+    let gone = report(&watched.url());
+    has(&gone, "problem", "asking a sentinel");
+    assert_eq!(gone["ok"], false);
 }
