@@ -24,7 +24,7 @@ use crate::trace::Span;
 /// use tidegate::{Completions, Limiter, Outcome};
 ///
 /// let (waker, woken) = mpsc::channel();
-/// let completions = Completions::new(move || drop(waker.send(())));
+/// let completions = Completions::new(move || waker.send(()).unwrap_or(()));
 /// let limiter = Limiter::builder().rule("login", "5/m").build()?;
 ///
 /// // Memory answers at once; a check that goes to a server returns none here, and comes to the queue.
