@@ -271,3 +271,109 @@ impl From<Vec<LogEntry>> for Outcome {
         Outcome::Log(entries)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Condvar;
+    use std::thread;
+
+    use super::*;
+
+    const PUSHERS: u64 = 8;
+    const EACH: u64 = 25_000;
+
+    /// A waker that a thread can sleep on, and how often it rang.
+    #[derive(Debug, Default)]
+    struct Bell {
+        rung: Mutex<(bool, usize)>,
+        rings: Condvar,
+    }
+
+    impl Bell {
+        fn ring(&self) {
+            let mut rung = self.rung.lock().expect("nobody panics with it");
+            *rung = (true, rung.1 + 1);
+            self.rings.notify_all();
+        }
+
+        fn wait(&self) {
+            let rung = self.rung.lock().expect("nobody panics with it");
+            let limit = std::time::Duration::from_secs(60);
+            let (mut rung, waited) =
+                self.rings.wait_timeout_while(rung, limit, |rung| !rung.0).expect("nobody panics with it");
+            assert!(!waited.timed_out(), "a wake-up was lost");
+            rung.0 = false;
+        }
+
+        fn count(&self) -> usize {
+            self.rung.lock().expect("nobody panics with it").1
+        }
+    }
+
+    fn queue() -> (Completions, Arc<Bell>) {
+        let bell = Arc::new(Bell::default());
+        let ringer = Arc::clone(&bell);
+        (Completions::new(move || ringer.ring()), bell)
+    }
+
+    fn push(queue: &Completions, number: u64) {
+        queue.ticket(number, None).push(Ok(Outcome::Done)).expect("the queue is there");
+    }
+
+    #[test]
+    fn wakes_when_something_comes_to_the_empty_queue_and_not_again_before_it_is_drained() {
+        let (queue, bell) = queue();
+        (0..3).for_each(|number| push(&queue, number));
+        assert_eq!((bell.count(), queue.pending()), (1, 3));
+        let mut completed = Vec::new();
+        queue.drain(&mut completed);
+        assert_eq!((bell.count(), queue.pending()), (1, 0));
+        push(&queue, 3);
+        assert_eq!(bell.count(), 2);
+        queue.drain(&mut completed);
+        assert!(completed.iter().map(|one| one.ticket).eq(0..4), "the oldest first");
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_between_many_that_push_and_one_that_drains() {
+        let (queue, bell) = queue();
+        let (mut seen, mut drains) = (vec![0; usize::try_from(PUSHERS * EACH).expect("it is small")], 0);
+        thread::scope(|scope| {
+            for pusher in 0..PUSHERS {
+                let queue = &queue;
+                scope.spawn(move || (0..EACH).for_each(|number| push(queue, pusher * EACH + number)));
+            }
+            let (mut completed, mut count) = (Vec::new(), 0);
+            while count < PUSHERS * EACH {
+                bell.wait();
+                queue.drain(&mut completed);
+                drains += 1;
+                count += completed.len() as u64;
+                completed.drain(..).for_each(|one| seen[usize::try_from(one.ticket).expect("it is small")] += 1);
+            }
+        });
+        assert!(seen.iter().all(|times| *times == 1), "each once");
+        assert_eq!(queue.pending(), 0);
+        assert!(bell.count() <= drains + 1, "{} wake-ups for {drains} drains", bell.count());
+    }
+
+    #[test]
+    fn a_ticket_that_nobody_answers_comes_as_an_error() {
+        let (queue, bell) = queue();
+        drop(queue.ticket(7, None));
+        let mut completed = Vec::new();
+        queue.drain(&mut completed);
+        assert_eq!((bell.count(), completed.len(), completed[0].ticket), (1, 1, 7));
+        assert_eq!(completed[0].result.as_ref().map_err(|error| error.code()).err(), Some("store_unavailable"));
+    }
+
+    #[test]
+    fn a_ticket_does_not_keep_the_queue() {
+        let (queue, bell) = queue();
+        let (taken, left) = (queue.ticket(1, None), queue.ticket(2, None));
+        drop(queue);
+        assert!(matches!(taken.push(Ok(Outcome::Done)), Err(Ok(Outcome::Done))), "it is given back");
+        drop(left);
+        assert_eq!(bell.count(), 0);
+    }
+}
