@@ -203,8 +203,11 @@ fn halfway(limiter: &Limiter) {
     let fresh = limiter.peek("r", "k").into_future();
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::new(&mut acquire).poll(&mut context).is_pending(), "its turn comes in a year");
+    // The test stops the server, and lets it go on when the child has its answer.
+    say("ready");
+    wait_for_a_word();
     let mut check = limiter.check("other", "k").into_future();
-    assert!(Pin::new(&mut check).poll(&mut context).is_pending(), "its answer takes a moment");
+    assert!(Pin::new(&mut check).poll(&mut context).is_pending(), "nobody answers");
     match fork() {
         Some(child) => {
             end_of(child);
@@ -215,6 +218,7 @@ fn halfway(limiter: &Limiter) {
             let decision = check.wait().expect("the call can be meant");
             assert_eq!(decision.origin(), Origin::Open, "nobody answers it here");
             assert_eq!(decision.failure().map(|error| error.code()), Some("store_unavailable"));
+            say("answered");
             assert!(!sure(&fresh.wait().expect("the call can be meant")), "made before the fork, begun after it");
             drop(behind);
         }
