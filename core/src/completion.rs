@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{oneshot, watch};
 
 use crate::decision::Decision;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::fork::PerProcess;
 use crate::io;
 use crate::limiter::{Counted, Limiter, LogEntry, conclude, ended};
@@ -43,8 +43,8 @@ use crate::trace::Span;
 /// that are on their way have nobody left to take their answer: a charge that such a check or acquire makes is given
 /// back. What has come and was not drained stands.
 ///
-/// In a forked child the queue is empty, and none of its parent's calls come to it. It can be used, but `wake` is the
-/// parent's: one that writes to a pipe or an eventfd wakes the parent. Make a queue in the child instead.
+/// In a forked child the queue is empty: none of its parent's calls come to it, and it takes none, since to wake it would
+/// be to wake the parent, or to wait for a lock that nobody holds any more. Make a queue in the child.
 #[derive(Debug, Clone)]
 pub struct Completions {
     shared: Arc<Shared>,
@@ -117,6 +117,16 @@ impl Completions {
         self.shared.state().pending.load(Ordering::Relaxed)
     }
 
+    /// # Errors
+    /// `invalid_request` in a forked child, where the queue is the parent's.
+    pub(crate) fn takes_calls(&self) -> Result<()> {
+        if self.shared.state.is_of_this_process() {
+            return Ok(());
+        }
+        let message = "the completion queue was made before this process was forked; make one in the child";
+        Err(Error::new(ErrorKind::InvalidRequest, message))
+    }
+
     /// The place of a check that is about to set out.
     pub(crate) fn ticket(&self, number: u64, call: Option<(Call, Span)>) -> Ticket {
         self.shared.state().pending.fetch_add(1, Ordering::Relaxed);
@@ -131,6 +141,7 @@ impl Completions {
         limiter: Option<Limiter>,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<()> {
+        self.takes_calls()?;
         let handle = io::handle()?;
         let mut alive = self.shared.state().alive.subscribe();
         let ticket = self.ticket(number, None);

@@ -83,6 +83,11 @@ impl<T> PerProcess<T> {
         PerProcess { generation, value: Some(value), next: OnceBox::new() }
     }
 
+    /// Whether it was made in this process, and not in one that this was forked from.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.generation == generation()
+    }
+
     /// This process's value, made now if it is a child that has none yet. Threads that come at once may each make one:
     /// the first stays.
     ///
@@ -122,8 +127,8 @@ impl<T> PerProcess<T> {
 
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        if self.generation != generation() {
-            // Another process's: to drop it could wait for a lock, or close what the parent uses.
+        if !self.is_of_this_process() {
+            // To drop it could wait for a lock that is held for ever, or touch the selector that the parent uses.
             std::mem::forget(self.value.take());
         }
     }

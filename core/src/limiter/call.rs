@@ -43,7 +43,8 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
     /// [`Check::submit`], which costs less, and for acquires [`Acquire::submit`].
     ///
     /// # Errors
-    /// `store_unavailable` if the I/O thread cannot be started; nothing comes to the queue then.
+    /// `invalid_request` for a queue that was made before a fork of this process, and `store_unavailable` if the I/O
+    /// thread cannot be started. Nothing comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
         to.run(ticket, None, self.0)
     }
@@ -162,10 +163,11 @@ impl<'a> Check<'a> {
     /// remembered, by the failure policy. Otherwise none is, and the decision comes to the queue under this ticket.
     ///
     /// # Errors
-    /// As [`wait`](Check::wait); nothing comes to the queue then.
+    /// As [`wait`](Check::wait), and `invalid_request` for a queue that was made before a fork of this process; nothing
+    /// comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<Option<Decision>> {
         let inner = &self.limiter.inner;
-        let call = self.judged().inspect_err(|error| inner.failed(error))?;
+        let call = to.takes_calls().and_then(|()| self.judged()).inspect_err(|error| inner.failed(error))?;
         let span = Span::check(&call);
         let decision = span.within(|| match inner.decide_here(call) {
             Ok(decision) => Some(decision),
@@ -269,8 +271,8 @@ impl<'a> Acquire<'a> {
     /// Waits for an event loop, on the I/O thread; the decision comes to the queue under this ticket.
     ///
     /// # Errors
-    /// As [`wait`](Acquire::wait), and `store_unavailable` if the I/O thread cannot be started; nothing comes to the
-    /// queue then.
+    /// As [`wait`](Acquire::wait); `invalid_request` for a queue that was made before a fork of this process, and
+    /// `store_unavailable` if the I/O thread cannot be started. Nothing comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
         let (limiter, until) = (self.check.limiter.clone(), clock::after(self.timeout));
         let call = self.check.judged().inspect_err(|error| limiter.inner.failed(error))?;

@@ -281,10 +281,11 @@ fn queue(limiter: &Limiter) {
         let mut tickets = submitted(limiter, &own, &woken_own);
         tickets.sort_unstable();
         assert_eq!(tickets, [0, 1, 2]);
-        // The parent's wakes here too, since this waker is memory and no pipe.
-        let mut tickets = submitted(limiter, &queue, &woken_here);
-        tickets.sort_unstable();
-        assert_eq!(tickets, [0, 1, 2]);
+        let refused = limiter.check("other", "k").submit(&queue, 0).expect_err("the queue is the parent's");
+        assert_eq!(refused.code(), "invalid_request");
+        assert!(limiter.acquire("other", "k").submit(&queue, 0).is_err());
+        assert!(limiter.reset("other", "nobody").submit(&queue, 0).is_err());
+        assert_eq!(queue.pending(), 0);
     }
     say("done");
 }
