@@ -225,6 +225,10 @@ impl Decision {
         self.at(self.binding.into())
     }
 
+    pub(crate) fn binding_index(&self) -> u8 {
+        self.binding
+    }
+
     /// Every limit with its own figures, in the order written.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision<'_>> {
         (0..self.limits.len()).map(|index| self.at(index))

@@ -54,6 +54,18 @@
 //! told otherwise. [`Decision::origin`] tells who decided, and [`Decision::failure`] why. The other calls return the
 //! error. A node that fails five times in a row is left alone for a while, and `OnError` answers at once.
 //!
+//! # Forks and event loops
+//!
+//! A limiter may be used, the process forked, and the limiter used in parent and child: a child has an I/O thread and
+//! connections of its own from its first call on. New in the child are also what [`OnError::Local`] has counted, the
+//! refusals that are remembered, the receipts that were refunded, and who waits in [`Limiter::acquire`]. A call that was
+//! under way at the fork is answered in the child as by a store that fails. What a limiter keeps in memory is copied as
+//! it stands: do not fork while other threads use it. The parent's sockets stay open in the child until that ends, and
+//! nobody uses them. A fork by a bare system call, past the C library, is not noticed.
+//!
+//! [`Completions`] are for bindings: results for an event loop of another language, which cannot be called from the
+//! I/O thread. [`Decision::record`] is a decision as plain numbers.
+//!
 //! # What it does not do
 //!
 //! It reads no HTTP and has no middleware; it does not shape traffic beyond [`Limiter::acquire`]; and it cannot undo
@@ -64,10 +76,12 @@ mod blocking;
 mod breaker;
 mod cache;
 mod clock;
+mod completion;
 mod decision;
 mod deny_cache;
 mod document;
 mod error;
+mod fork;
 mod inspection;
 mod io;
 mod key;
@@ -76,6 +90,7 @@ mod metrics;
 mod plan;
 mod rates;
 mod receipt;
+mod record;
 mod request_id;
 mod rule;
 mod simulation;
@@ -83,6 +98,7 @@ mod spent;
 mod store;
 mod trace;
 
+pub use completion::{Completed, Completions, Outcome};
 pub use decision::{Decision, LimitDecision, Origin};
 pub use document::{Document, Format};
 pub use error::{Error, ErrorKind, Result};
@@ -94,5 +110,6 @@ pub use key::Key;
 pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, LogEntry, Pending};
 pub use metrics::{BreakerState, DecisionCount, Histogram, Metrics, NodeMetrics};
 pub use receipt::Receipt;
+pub use record::Record;
 pub use rule::{Algorithm, Limit, OnError, Rule};
 pub use simulation::Simulation;

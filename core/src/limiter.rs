@@ -13,18 +13,22 @@ use self::call::Target;
 pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::line::Lines;
 use crate::algorithm::{Logged, Step};
+use crate::cache::Cache;
 use crate::clock;
+use crate::completion::{Completions, Waiter};
 use crate::decision::{Decision, Origin};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fork::PerProcess;
+use crate::io;
 use crate::key::{Key, Subject};
 use crate::metrics::{Counters, DecisionCount, Metrics, Rows};
 use crate::plan::{Action, Call, Plan};
 use crate::receipt::Receipt;
 use crate::request_id;
 use crate::rule::{Algorithm, BoundLimit, Rule};
-use crate::spent::SPENT;
+use crate::spent::spent;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{Answer, RedisStore};
+use crate::store::redis::{Answer, Remote};
 use crate::trace::Span;
 
 /// The longest that a call may wait for its store.
@@ -68,12 +72,17 @@ struct Inner {
     deadline: Duration,
     rules: hashbrown::HashMap<String, Bound>,
     /// Plans of several rules, and of limits given at a call: each made once.
-    plans: crate::cache::Cache<(Vec<String>, Option<String>), Arc<Plan>>,
+    plans: PerProcess<Plans>,
     /// The configured rate of each stored key's end, for refunds.
     rates: HashMap<String, u32>,
-    lines: Lines,
+    lines: PerProcess<Lines>,
     counters: Arc<Counters>,
 }
+
+type Plans = Cache<(Vec<String>, Option<String>), Arc<Plan>>;
+
+/// How many plans of limits given at calls are kept: a few tiers per rule, not one per customer.
+const PLANS: usize = 1_024;
 
 #[derive(Debug)]
 struct Bound {
@@ -86,7 +95,7 @@ struct Bound {
 #[derive(Debug)]
 enum Store {
     Memory(MemoryStore),
-    Redis(Arc<RedisStore>),
+    Redis(Remote),
 }
 
 impl Limiter {
@@ -186,7 +195,7 @@ impl Limiter {
         self.begin(Span::call("ready", None), move |limiter| async move {
             match &limiter.inner.store {
                 Store::Memory(_) => Ok(()),
-                Store::Redis(store) => answer(store.ready(clock::after(timeout))?).await,
+                Store::Redis(remote) => answer(remote.store()?.ready(clock::after(timeout))?).await,
             }
         })
     }
@@ -212,14 +221,19 @@ impl Limiter {
                 let (keys, forced_out) = store.usage();
                 Metrics { keys: Some(keys), forced_out, ..counted }
             }
-            Store::Redis(store) => store.metrics(counted),
+            Store::Redis(remote) => match remote.store() {
+                Ok(store) => store.metrics(counted),
+                Err(_) => counted,
+            },
         }
     }
 
     /// The time by which the store decides, in microseconds since 1970, from now on: for tests.
     #[cfg(feature = "testing")]
     pub fn set_clock(&self, clock: &Arc<std::sync::atomic::AtomicU64>) {
-        if let Store::Redis(store) = &self.inner.store {
+        if let Store::Redis(remote) = &self.inner.store
+            && let Ok(store) = remote.store()
+        {
             store.set_clock(Arc::clone(clock));
         }
     }
@@ -251,8 +265,9 @@ impl Limiter {
             for limit in plan.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog) {
                 let requests = match &inner.store {
                     Store::Memory(store) => store.log(&limit.suffix, &subject),
-                    Store::Redis(store) => {
-                        answer(store.log(&limit.suffix, &subject, clock::instant() + inner.deadline)?).await?
+                    Store::Redis(remote) => {
+                        let deadline = clock::instant() + inner.deadline;
+                        answer(remote.store()?.log(&limit.suffix, &subject, deadline)?).await?
                     }
                 };
                 entries.extend(requests.into_iter().map(|request| LogEntry::new(limit, request)));
@@ -268,8 +283,9 @@ impl Limiter {
             let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
             match &inner.store {
                 Store::Memory(store) => store.reset(&plan.limits, &subject),
-                Store::Redis(store) => {
-                    answer(store.reset(&plan.limits, &subject, clock::instant() + inner.deadline)?).await?;
+                Store::Redis(remote) => {
+                    let deadline = clock::instant() + inner.deadline;
+                    answer(remote.store()?.reset(&plan.limits, &subject, deadline)?).await?;
                 }
             }
             Ok(())
@@ -311,18 +327,20 @@ impl Inner {
         if let ([name], None) = (rules, limits) {
             return Ok(Arc::clone(&self.bound(name)?.plan));
         }
-        self.plans.get_or_make((rules.to_vec(), limits.map(str::to_owned)), || match (rules, limits) {
-            (_, None) => {
-                let bound = rules.iter().map(|name| self.bound(name)).collect::<Result<Vec<_>>>()?;
-                let rows = bound.iter().map(|bound| bound.row).collect();
-                self.planned(bound.into_iter().map(|bound| &bound.rule), rows)
+        self.plans.get(|| Cache::new(PLANS)).get_or_make((rules.to_vec(), limits.map(str::to_owned)), || {
+            match (rules, limits) {
+                (_, None) => {
+                    let bound = rules.iter().map(|name| self.bound(name)).collect::<Result<Vec<_>>>()?;
+                    let rows = bound.iter().map(|bound| bound.row).collect();
+                    self.planned(bound.into_iter().map(|bound| &bound.rule), rows)
+                }
+                ([name], Some(text)) => {
+                    let bound = self.bound(name)?;
+                    let rule = Rule::parse(name.as_str(), text)?.on_error(bound.rule.failure_policy());
+                    self.planned([&rule], Rows::from_slice(&[bound.row]))
+                }
+                _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
             }
-            ([name], Some(text)) => {
-                let bound = self.bound(name)?;
-                let rule = Rule::parse(name.as_str(), text)?.on_error(bound.rule.failure_policy());
-                self.planned([&rule], Rows::from_slice(&[bound.row]))
-            }
-            _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
         })
     }
 
@@ -341,13 +359,13 @@ impl Inner {
 
     /// Decides without waiting, where state lives in this process or a refusal is remembered; else tells whom to ask.
     #[inline(always)]
-    fn decide_here(&self, call: Call) -> Result<Decision, (&Arc<RedisStore>, Call)> {
+    fn decide_here(&self, call: Call) -> Result<Decision, (&Remote, Call)> {
         match &self.store {
             Store::Memory(store) => {
                 let reply = store.decide(&call);
                 Ok(Decision::from_store(call, reply))
             }
-            Store::Redis(store) => match store.remembered(&call) {
+            Store::Redis(remote) => match remote.store().ok().and_then(|store| store.remembered(&call)) {
                 Some(reply) => {
                     let counts = call.counts;
                     let decision = Decision::from_cache(call, reply);
@@ -356,7 +374,7 @@ impl Inner {
                     }
                     Ok(decision)
                 }
-                None => Err((store, call)),
+                None => Err((remote, call)),
             },
         }
     }
@@ -367,7 +385,7 @@ impl Inner {
         let decide = async {
             match self.decide_here(call) {
                 Ok(decision) => decision,
-                Err((store, call)) => ask(store, call).await,
+                Err((remote, call)) => ask(remote, call).await,
             }
         };
         let decision = span.follow(decide).await;
@@ -403,12 +421,15 @@ impl Inner {
         if receipt.is_empty() {
             return Ok(false);
         }
-        SPENT.spend(receipt)?;
+        spent().spend(receipt)?;
         let asked = |suffix: &str, charged: u32| self.rates.get(suffix).copied().unwrap_or(charged);
         let rates: Vec<u32> = receipt.charges.iter().map(|charge| asked(charge.suffix.text(), charge.rate)).collect();
         match &self.store {
             Store::Memory(store) => Ok(store.refund(receipt, &rates)),
-            Store::Redis(store) => answer(store.refund(receipt, &rates, clock::instant() + self.deadline)?).await,
+            Store::Redis(remote) => {
+                let deadline = clock::instant() + self.deadline;
+                answer(remote.store()?.refund(receipt, &rates, deadline)?).await
+            }
         }
     }
 
@@ -419,9 +440,9 @@ impl Inner {
         let (suffix, subject) = (crate::key::Suffix::new(rule, "count", window_ms, None), self.subject(key.clone())?);
         let tally = match &self.store {
             Store::Memory(store) => store.count(&suffix, window_ms * 1000, &subject, step),
-            Store::Redis(store) => {
+            Store::Redis(remote) => {
                 let deadline = clock::instant() + self.deadline;
-                answer(store.count(&suffix, window_ms, &subject, step, deadline)?).await?
+                answer(remote.store()?.count(&suffix, window_ms, &subject, step, deadline)?).await?
             }
         };
         Ok(Counted::new(tally))
@@ -429,16 +450,27 @@ impl Inner {
 }
 
 /// Asks the store's servers; where they fail, the rule's failure policy decides.
-async fn ask(store: &Arc<RedisStore>, call: Call) -> Decision {
-    let answer = match store.decide(&call) {
-        Ok(owed) => owed.await.unwrap_or_else(|_| store.fall_back(&call, ended())),
+async fn ask(remote: &Remote, call: Call) -> Decision {
+    let answer = match remote.store().map_err(Answer::Failed).and_then(|store| store.decide(&call)) {
+        Ok(owed) => match (io::owed(owed).await, remote.store()) {
+            (Some(answer), _) => answer,
+            (None, Ok(store)) => store.fall_back(&call, ended()),
+            (None, Err(error)) => Answer::Failed(error),
+        },
         Err(answer) => answer,
     };
     conclude(call, answer)
 }
 
+/// Asks the store's servers for an event loop, unless the answer is there at once.
+fn submit(remote: &Remote, call: Call, span: &Span, to: &Completions, ticket: u64) -> Option<Decision> {
+    let waiter = || Waiter::Queue(to.ticket(ticket, Some((call.clone(), span.clone()))));
+    let begun = remote.store().map_err(Answer::Failed).and_then(|store| store.begin(&call, waiter));
+    begun.err().map(|answer| conclude(call, answer))
+}
+
 /// The decision that an answer is, counted.
-fn conclude(call: Call, answer: Answer) -> Decision {
+pub(crate) fn conclude(call: Call, answer: Answer) -> Decision {
     let counts = call.counts;
     let decision = match answer {
         Answer::Store(reply) => Decision::from_store(call, reply),
@@ -454,15 +486,15 @@ fn conclude(call: Call, answer: Answer) -> Decision {
 
 /// Apart from the calls that are decided in this process, and need none of its room.
 #[inline(never)]
-fn ask_and_wait(store: &Arc<RedisStore>, call: Call) -> Decision {
-    crate::blocking::wait(ask(store, call))
+fn ask_and_wait(remote: &Remote, call: Call) -> Decision {
+    crate::blocking::wait(ask(remote, call))
 }
 
 /// The I/O thread answers every call by its deadline, unless it is gone.
 async fn answer<T>(owed: crate::store::redis::Owed<T>) -> Result<T> {
-    owed.await.unwrap_or_else(|_| Err(ended()))
+    io::owed(owed).await.unwrap_or_else(|| Err(ended()))
 }
 
-fn ended() -> Error {
+pub(crate) fn ended() -> Error {
     Error::new(ErrorKind::StoreUnavailable, "the I/O thread has ended")
 }

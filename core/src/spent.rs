@@ -7,13 +7,17 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use hashbrown::DefaultHashBuilder;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::fork::PerProcess;
 use crate::receipt::Receipt;
 
 /// How many spent receipts are remembered, 16 bytes each; the oldest is forgotten first.
 const REMEMBERED: usize = 65_536;
 
 /// The process's: a copy of a receipt may be refunded through another limiter.
-pub(crate) static SPENT: LazyLock<Spent> = LazyLock::new(Spent::default);
+pub(crate) fn spent() -> &'static Spent {
+    static SPENT: PerProcess<LazyLock<Spent>> = PerProcess::first(LazyLock::new(Spent::default));
+    SPENT.get(|| LazyLock::new(Spent::default))
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Spent {

@@ -12,7 +12,7 @@ mod spans {
     use crate::error::Result;
     use crate::plan::{Action, Call};
 
-    #[derive(Debug)]
+    #[derive(Debug, Clone)]
     pub(crate) struct Span(tracing::Span);
 
     impl Span {
@@ -63,7 +63,7 @@ mod spans {
     use crate::error::Result;
     use crate::plan::Call;
 
-    #[derive(Debug)]
+    #[derive(Debug, Clone)]
     pub(crate) struct Span;
 
     #[allow(clippy::unused_self, reason = "it stands in for one that has something in it")]

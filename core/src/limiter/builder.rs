@@ -7,7 +7,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::line::Lines;
-use super::{Bound, Inner, Limiter, MAX_DEADLINE, Pending, Store};
+use super::{Bound, Inner, Limiter, MAX_DEADLINE, PLANS, Pending, Store};
 use crate::breaker::Bounds;
 use crate::cache::Cache;
 use crate::clock::{self, Clock};
@@ -15,13 +15,14 @@ use crate::document::{
     DEFAULT_DEADLINE, DEFAULT_DENY_CACHE_MAX, DEFAULT_PREFIX, Document, MAX_DENY_CACHE_MAX, MAX_MAX_KEYS, Secret,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::fork::{self, PerProcess};
 use crate::inspection::Inspection;
 use crate::io;
 use crate::metrics::{Counters, Rows};
 use crate::plan::Plan;
 use crate::rule::{OnError, Rule};
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
-use crate::store::redis::{Access, Addresses, Config, Inspector, Location, Options, RedisStore};
+use crate::store::redis::{Access, Addresses, Config, Inspector, Location, Options, Remote};
 
 /// A limiter in the making. Errors are told by [`build`](Builder::build), the first of them.
 #[must_use = "a builder does nothing until it is built"]
@@ -43,9 +44,6 @@ pub struct Builder {
     clock: Option<Clock>,
     error: Option<Error>,
 }
-
-/// How many plans of limits given at calls are kept: a few tiers per rule, not one per customer.
-const PLANS: usize = 1_024;
 
 impl Default for Builder {
     fn default() -> Builder {
@@ -201,20 +199,28 @@ impl Builder {
             return Err(document_error("deny_cache_max is out of range; write 0 to 60 s"));
         }
         self.options.breaker.check().map_err(document_error)?;
+        fork::watch().map_err(|error| {
+            Error::new(ErrorKind::StoreUnavailable, format!("forks of this process cannot be noticed: {error}"))
+        })?;
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
-            Some(url) => Store::Redis(RedisStore::open(&self.config(url)?)?),
+            Some(url) => Store::Redis(Remote::open(self.config(url)?)?),
         };
         let counters = Arc::new(Counters::new(self.rules.len()));
         let rules = bind(self.rules, &prefix, &counters)?;
         if self.url.is_some() {
             announce(&rules);
+            if rules.values().any(|bound| bound.plan.local.is_some()) {
+                // Measures the processor's counter, for some milliseconds and under a lock: now, and not on the I/O
+                // thread when the store fails, or in a child that was forked meanwhile.
+                drop(Clock::default());
+            }
         }
         let limits = rules.values().flat_map(|bound| &bound.plan.limits);
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
-        let (secret, deadline, plans) = (self.secret, self.deadline, Cache::new(PLANS));
-        let lines = Lines::default();
+        let (secret, deadline, plans) = (self.secret, self.deadline, PerProcess::new(Cache::new(PLANS)));
+        let lines = PerProcess::new(Lines::default());
         let inner = Inner { store, prefix, secret, deadline, rules, plans, rates, lines, counters };
         let limiter = Limiter { inner: Arc::new(inner) };
         #[cfg(feature = "testing")]

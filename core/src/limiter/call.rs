@@ -9,6 +9,7 @@ use super::{Bound, Inner, Limiter, MAX_DEADLINE, line};
 use crate::algorithm::{Step, Tally};
 use crate::blocking;
 use crate::clock;
+use crate::completion::{Completions, Outcome};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -34,6 +35,18 @@ impl<T> Pending<T> {
     /// As the call says.
     pub fn wait(self) -> Result<T> {
         blocking::wait(self.0)
+    }
+}
+
+impl<T: Into<Outcome> + 'static> Pending<T> {
+    /// Runs it on the I/O thread, in memory too; the answer comes to the queue under this ticket. For checks there is
+    /// [`Check::submit`], which costs less, and for acquires [`Acquire::submit`].
+    ///
+    /// # Errors
+    /// `invalid_request` for a queue that was made before a fork of this process, and `store_unavailable` if the I/O
+    /// thread cannot be started. Nothing comes to the queue then.
+    pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
+        to.run(ticket, None, self.0)
     }
 }
 
@@ -140,9 +153,27 @@ impl<'a> Check<'a> {
         let span = Span::check(&call);
         let decision = span.within(|| match inner.decide_here(call) {
             Ok(decision) => decision,
-            Err((store, call)) => super::ask_and_wait(store, call),
+            Err((remote, call)) => super::ask_and_wait(remote, call),
         });
         span.decided(&decision);
+        Ok(decision)
+    }
+
+    /// Decides for an event loop, without waiting. What is known at once is returned: in memory, from a refusal that is
+    /// remembered, by the failure policy. Otherwise none is, and the decision comes to the queue under this ticket.
+    ///
+    /// # Errors
+    /// As [`wait`](Check::wait), and `invalid_request` for a queue that was made before a fork of this process; nothing
+    /// comes to the queue then.
+    pub fn submit(self, to: &Completions, ticket: u64) -> Result<Option<Decision>> {
+        let inner = &self.limiter.inner;
+        let call = to.takes_calls().and_then(|()| self.judged()).inspect_err(|error| inner.failed(error))?;
+        let span = Span::check(&call);
+        let decision = span.within(|| match inner.decide_here(call) {
+            Ok(decision) => Some(decision),
+            Err((remote, call)) => super::submit(remote, call, &span, to, ticket),
+        });
+        decision.iter().for_each(|decision| span.decided(decision));
         Ok(decision)
     }
 
@@ -235,6 +266,19 @@ impl<'a> Acquire<'a> {
         let (inner, until) = (&self.check.limiter.inner, clock::after(self.timeout));
         let call = self.check.judged().inspect_err(|error| inner.failed(error))?;
         Ok(Span::call("acquire", None).within(|| blocking::wait(line::acquire(inner, call, until))))
+    }
+
+    /// Waits for an event loop, on the I/O thread; the decision comes to the queue under this ticket.
+    ///
+    /// # Errors
+    /// As [`wait`](Acquire::wait); `invalid_request` for a queue that was made before a fork of this process, and
+    /// `store_unavailable` if the I/O thread cannot be started. Nothing comes to the queue then.
+    pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
+        let (limiter, until) = (self.check.limiter.clone(), clock::after(self.timeout));
+        let call = self.check.judged().inspect_err(|error| limiter.inner.failed(error))?;
+        let waiting = limiter.clone();
+        let acquire = async move { Ok(line::acquire(&waiting.inner, call, until).await) };
+        to.run(ticket, Some(limiter), Span::call("acquire", None).follow(acquire))
     }
 }
 

@@ -38,7 +38,7 @@ async fn stand(inner: &Inner, call: Call, until: Instant) -> Decision {
     if can_never_fit(&call) {
         return inner.decide(call).await;
     }
-    let line = inner.lines.line(&call);
+    let line = inner.lines.get(Lines::default).line(&call);
     let mut known = line.until.subscribe();
     // Both live as long as the wait: a place in line that was let go of would be lost.
     let (mut turn, mut end) = (pin!(line.head.lock()), pin!(io::sleep_until(until)));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 
 use super::failure::{Failure, unavailable};
 use super::node::{Link, Node};
@@ -14,10 +14,10 @@ use super::script::{self, Request};
 use super::{Answer, LATE, RedisStore, SILENCE, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
+use crate::completion::Waiter;
 use crate::decision::Reply;
 use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io;
 use crate::plan::Call;
 use crate::trace::Span;
 
@@ -38,7 +38,7 @@ pub(super) struct Job {
     set_out: SetOut,
     deadline: Instant,
     /// Nobody is waiting any more once it is taken.
-    sender: Option<oneshot::Sender<Answer>>,
+    waiter: Option<Waiter>,
     /// That of the node which it was meant for, or of the store where no node was known.
     breaker: Arc<Breaker>,
     /// Answered at its deadline by a policy that let it pass: a charge that comes to light later stands.
@@ -51,11 +51,11 @@ impl Job {
         call: Call,
         request: Request,
         set_out: SetOut,
-        sender: oneshot::Sender<Answer>,
+        waiter: Waiter,
         breaker: Arc<Breaker>,
     ) -> Job {
         let deadline = set_out.at + call.deadline;
-        Job { store, call, request, set_out, deadline, sender: Some(sender), breaker, passed: false }
+        Job { store, call, request, set_out, deadline, waiter: Some(waiter), breaker, passed: false }
     }
 
     /// Whether it is little work, as nearly all calls are.
@@ -64,7 +64,7 @@ impl Job {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.sender.is_some() && self.deadline <= now
+        self.waiter.is_some() && self.deadline <= now
     }
 
     fn is_repeatable(&self) -> bool {
@@ -73,17 +73,17 @@ impl Job {
 
     /// Answers it as unanswered; what comes of it is still waited for.
     fn expire(&mut self) {
-        let Some(sender) = self.sender.take() else { return };
+        let Some(waiter) = self.waiter.take() else { return };
         self.store.failed(&self.breaker, &timeout());
         self.store.meters.latency.add_time(self.call.deadline);
         let answer = self.store.fall_back(&self.call, timeout());
         let passes = answer.passes(&self.call);
-        self.passed = sender.send(answer).is_ok() && passes;
+        self.passed = waiter.send(answer).is_ok() && passes;
     }
 
     /// Tells the outcome. What it charged and nobody took as admitted is given back, once (law 14).
     fn settle(mut self, answer: Result<Reply>, now: Instant) {
-        if self.sender.is_some() {
+        if self.waiter.is_some() {
             self.store.meters.latency.add_time(now - self.set_out.at);
         }
         match &answer {
@@ -93,13 +93,13 @@ impl Job {
         if let Ok(reply) = &answer {
             self.store.denied.remember(&self.call, reply, self.set_out);
         }
-        let unclaimed = match (self.sender.take(), answer) {
-            (Some(sender), Ok(reply)) => match sender.send(Answer::Store(reply)) {
+        let unclaimed = match (self.waiter.take(), answer) {
+            (Some(waiter), Ok(reply)) => match waiter.send(Answer::Store(reply)) {
                 Err(Answer::Store(reply)) => Some(reply),
                 _ => None,
             },
-            (Some(sender), Err(error)) => {
-                let _ = sender.send(self.store.fall_back(&self.call, error));
+            (Some(waiter), Err(error)) => {
+                let _ = waiter.send(self.store.fall_back(&self.call, error));
                 None
             }
             (None, answer) => answer.ok().filter(|_| !self.passed),
@@ -146,8 +146,7 @@ struct State {
 
 impl Queue {
     /// Queues a job, and sees to it that somebody carries it away. Called on any thread.
-    pub(super) fn push(&self, node: &Arc<Node>, job: Job) -> Result<()> {
-        let handle = io::handle()?;
+    pub(super) fn push(&self, node: &Arc<Node>, job: Job, handle: &Handle) {
         let mut state = self.state();
         state.jobs.push_back(job);
         if state.carriers < MOST_IN_FLIGHT {
@@ -155,7 +154,6 @@ impl Queue {
             drop(state);
             handle.spawn(carry(Arc::clone(node)));
         }
-        Ok(())
     }
 
     /// The next to leave together; with none left the carrier is dismissed.
@@ -218,7 +216,7 @@ async fn carry(node: Arc<Node>) {
 fn drop_due(jobs: &mut Vec<Job>) {
     let now = clock::instant();
     jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);
-    jobs.retain(|job| job.sender.is_some());
+    jobs.retain(|job| job.waiter.is_some());
 }
 
 fn send_alone(job: Job) {
@@ -291,7 +289,7 @@ impl Batch {
         let (silent, give_up) = (begun + SILENCE, begun + LATE);
         loop {
             let now = clock::instant();
-            let next = self.jobs.iter().filter(|job| job.sender.is_some()).map(|job| job.deadline).min();
+            let next = self.jobs.iter().filter(|job| job.waiter.is_some()).map(|job| job.deadline).min();
             let tick = match next {
                 // Nobody waits here, and its carrier sees to the queue again.
                 None if now > silent => give_up,

@@ -7,6 +7,7 @@ mod connect;
 mod failure;
 mod inspect;
 mod node;
+mod remote;
 mod script;
 mod sentinel;
 mod slot;
@@ -27,14 +28,17 @@ use self::batch::Job;
 pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
 pub(crate) use self::inspect::Inspector;
+pub(crate) use self::remote::Remote;
 use self::script::Request;
 use self::topology::Topology;
 use crate::algorithm::{Logged, Step, Tally};
 use crate::breaker::{Bounds, Breaker, Change};
 use crate::clock::{self, Clock};
+use crate::completion::Waiter;
 use crate::decision::{Decision, Reply};
 use crate::deny_cache::DenyCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fork::PerProcess;
 use crate::io;
 use crate::key::{Subject, Suffix};
 use crate::metrics::{Meter, Metrics};
@@ -126,9 +130,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 impl RedisStore {
     /// The store of a configuration: the one that this process has, or a new one that connects in the background.
     pub(crate) fn open(config: &Config) -> Result<Arc<RedisStore>> {
-        static STORES: Mutex<Option<HashMap<Config, Weak<RedisStore>>>> = Mutex::new(None);
+        static STORES: PerProcess<Mutex<Option<HashMap<Config, Weak<RedisStore>>>>> =
+            PerProcess::first(Mutex::new(None));
         let handle = io::handle()?;
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = STORES.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         let stores = stores.get_or_insert_default();
         stores.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = stores.get(config).and_then(Weak::upgrade) {
@@ -157,19 +162,25 @@ impl RedisStore {
 
     /// Begins a check or peek. Where its node is known to be unwell, the answer is there at once.
     pub(crate) fn decide(self: &Arc<Self>, call: &Call) -> Result<oneshot::Receiver<Answer>, Answer> {
+        let (sender, receiver) = oneshot::channel();
+        self.begin(call, || Waiter::Future(sender))?;
+        Ok(receiver)
+    }
+
+    /// Begins a check or peek for whoever is to wait, once it is on its way.
+    pub(crate) fn begin(self: &Arc<Self>, call: &Call, waiter: impl FnOnce() -> Waiter) -> Result<(), Answer> {
+        let handle = io::handle().map_err(|error| self.fall_back(call, error))?;
         let set_out = self.denied.set_out(clock::instant());
         let request = Request::decide(call, &self.prefix, self.lease());
         let node = self.topology.known(request.slot());
         let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
         breaker.admit(set_out.at).map_err(|error| self.fall_back(call, error))?;
-        let (sender, receiver) = oneshot::channel();
-        let job = Job::new(Arc::clone(self), call.clone(), request, set_out, sender, Arc::clone(breaker));
-        let begun = match node {
-            Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job),
-            _ => io::handle().map(|handle| drop(handle.spawn(job.alone()))),
-        };
-        begun.map_err(|error| self.fall_back(call, error))?;
-        Ok(receiver)
+        let job = Job::new(Arc::clone(self), call.clone(), request, set_out, waiter(), Arc::clone(breaker));
+        match node {
+            Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job, handle),
+            _ => drop(handle.spawn(job.alone())),
+        }
+        Ok(())
     }
 
     /// What a call is answered when the store fails it.

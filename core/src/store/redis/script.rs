@@ -1,7 +1,5 @@
 //! What goes into the script and what comes out of it; `lua/decide.lua` documents both.
 
-use std::sync::LazyLock;
-
 use redis::Cmd;
 use sha1::Digest as _;
 use smallvec::SmallVec;
@@ -10,6 +8,7 @@ use super::slot;
 use crate::algorithm::{Charged, Logged, Micros, Outcome, Step, Tally};
 use crate::decision::{LimitReply, Reply};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fork::Lazy;
 use crate::plan::{Action, Call};
 use crate::receipt::{Charge, Receipt};
 use crate::rule::{Algorithm, BoundLimit};
@@ -22,9 +21,9 @@ pub(super) struct Script {
 }
 
 /// The script of this release.
-pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(tidegate_lua::SCRIPT.into()));
+pub(super) static SCRIPT: Lazy<Script> = Lazy::new(|| Script::new(tidegate_lua::SCRIPT.into()));
 /// The same, allowed to meet keys of several slots of one node.
-pub(super) static ACROSS_SLOTS: LazyLock<Script> = LazyLock::new(|| SCRIPT.across_slots());
+pub(super) static ACROSS_SLOTS: Lazy<Script> = Lazy::new(|| SCRIPT.across_slots());
 
 impl Script {
     pub(super) fn new(text: String) -> Script {

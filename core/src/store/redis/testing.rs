@@ -2,20 +2,21 @@
 //! must not lose what the given clock calls alive.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::RedisStore;
 use super::script::{self, Script};
+use crate::fork::Lazy;
 
 /// How much longer keys are kept on a given clock, in milliseconds.
 const LEASE: u64 = 3_600_000;
 
-static ON_GIVEN_CLOCK: LazyLock<Script> = LazyLock::new(|| {
+static ON_GIVEN_CLOCK: Lazy<Script> = Lazy::new(|| {
     // `make mutants` runs the tests on scripts that it broke, without building anything.
     let broken = std::env::var("TIDEGATE_TEST_SCRIPT").ok().and_then(|path| std::fs::read_to_string(path).ok());
     Script::new(broken.unwrap_or_else(|| tidegate_lua::SCRIPT_ON_GIVEN_CLOCK.into()))
 });
-static ON_GIVEN_CLOCK_ACROSS_SLOTS: LazyLock<Script> = LazyLock::new(|| ON_GIVEN_CLOCK.across_slots());
+static ON_GIVEN_CLOCK_ACROSS_SLOTS: Lazy<Script> = Lazy::new(|| ON_GIVEN_CLOCK.across_slots());
 
 #[derive(Debug, Default)]
 pub(super) struct GivenClock(Mutex<Option<Arc<AtomicU64>>>);
