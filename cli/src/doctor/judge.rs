@@ -253,6 +253,9 @@ fn batches(inspection: &Inspection, servers: &[(&NodeInspection, &ServerInspecti
 
 /// `0.3 ms`; `1,234 ms` where tenths would only be noise.
 fn millis(time: Duration) -> String {
+    if time < Duration::from_millis(1) {
+        return format!("{} us", time.as_micros());
+    }
     let tenths = (time.as_micros() + 50) / 100;
     if tenths >= 1_000 {
         return format!("{} ms", count(u64::try_from(tenths / 10).unwrap_or(u64::MAX)));
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn times_are_as_exact_as_they_are_small() {
-        let told = [40, 149, 150, 99_960, 1_234_567].map(|micros| millis(Duration::from_micros(micros)));
-        assert_eq!(told, ["0.0 ms", "0.1 ms", "0.2 ms", "100 ms", "1,234 ms"]);
+        let told = [40, 999, 1_049, 1_050, 99_960, 1_234_567].map(|micros| millis(Duration::from_micros(micros)));
+        assert_eq!(told, ["40 us", "999 us", "1.0 ms", "1.1 ms", "100 ms", "1,234 ms"]);
     }
 }
