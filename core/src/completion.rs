@@ -149,9 +149,9 @@ impl Completions {
             let unclaimed = tokio::select! {
                 biased;
                 result = work => ticket.push(result.map(Into::into)),
-                _ = alive.changed() => Ok(()),
+                _ = alive.changed() => None,
             };
-            if let (Err(Ok(Outcome::Decision(decision))), Some(limiter)) = (unclaimed, limiter) {
+            if let (Some(Ok(Outcome::Decision(decision))), Some(limiter)) = (unclaimed, limiter) {
                 let _ = limiter.refund(&decision.receipt()).await;
             }
         });
@@ -198,12 +198,12 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Tells what the call has come to, or gives it back where nobody is there to take it.
-    fn push(mut self, result: Result<Outcome>) -> std::result::Result<(), Result<Outcome>> {
+    /// Tells what the call has come to; returns it where nobody is there to take it.
+    fn push(mut self, result: Result<Outcome>) -> Option<Result<Outcome>> {
         self.is_open = false;
-        let Some(shared) = self.to.upgrade() else { return Err(result) };
+        let Some(shared) = self.to.upgrade() else { return Some(result) };
         shared.push(Completed { ticket: self.number, result });
-        Ok(())
+        None
     }
 
     fn answer(mut self, answer: Answer) -> std::result::Result<(), Answer> {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn push(queue: &Completions, number: u64) {
-        queue.ticket(number, None).push(Ok(Outcome::Done)).expect("the queue is there");
+        assert!(queue.ticket(number, None).push(Ok(Outcome::Done)).is_none(), "the queue is there");
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
         let (queue, bell) = queue();
         let (taken, left) = (queue.ticket(1, None), queue.ticket(2, None));
         drop(queue);
-        assert!(matches!(taken.push(Ok(Outcome::Done)), Err(Ok(Outcome::Done))), "it is given back");
+        assert!(matches!(taken.push(Ok(Outcome::Done)), Some(Ok(Outcome::Done))), "it is given back");
         drop(left);
         assert_eq!(bell.count(), 0);
     }

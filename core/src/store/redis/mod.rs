@@ -117,6 +117,9 @@ impl Answer {
     }
 }
 
+/// The stores that this process has, none at first.
+type Stores = Option<HashMap<Config, Weak<RedisStore>>>;
+
 /// An answer that the I/O thread owes.
 pub(crate) type Owed<T> = oneshot::Receiver<Result<T>>;
 
@@ -130,8 +133,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 impl RedisStore {
     /// The store of a configuration: the one that this process has, or a new one that connects in the background.
     pub(crate) fn open(config: &Config) -> Result<Arc<RedisStore>> {
-        static STORES: PerProcess<Mutex<Option<HashMap<Config, Weak<RedisStore>>>>> =
-            PerProcess::first(Mutex::new(None));
+        static STORES: PerProcess<Mutex<Stores>> = PerProcess::first(Mutex::new(None));
         let handle = io::handle()?;
         let mut stores = STORES.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         let stores = stores.get_or_insert_default();

@@ -8,7 +8,7 @@ use crate::fork::PerProcess;
 
 #[derive(Debug)]
 pub(crate) struct Remote {
-    config: Config,
+    config: Box<Config>,
     /// A child connects when it first asks, and never touches its parent's connections.
     stores: PerProcess<Arc<RedisStore>>,
 }
@@ -17,7 +17,7 @@ impl Remote {
     /// Opens the store in this process.
     pub(crate) fn open(config: Config) -> Result<Remote> {
         let stores = PerProcess::new(RedisStore::open(&config)?);
-        Ok(Remote { config, stores })
+        Ok(Remote { config: Box::new(config), stores })
     }
 
     /// This process's store.
