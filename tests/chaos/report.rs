@@ -55,6 +55,9 @@ pub(crate) fn row(name: &str, found: &Findings) {
         let kinds: Vec<String> = found.failures.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         println!("{:<15}{}", "", kinds.join(", "));
     }
+    if found.problems.iter().any(|problem| problem.contains("past the deadline")) {
+        found.slowest.iter().for_each(|call| println!("    {call} ({} us)", call.answered - call.invoked));
+    }
     for problem in &found.problems {
         println!("    {problem}");
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// How long a call may take; then the failure policy answers.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
-/// What a machine that is busy with the servers too may add until a thread that is awake has the processor. A sleeper in
-/// every client tells how much it was.
-pub(crate) const SLACK: Duration = Duration::from_millis(500);
+/// What may be added for the way to a thread and back; and as much more as a thread that only sleeps, in every client,
+/// tells that the machine was late.
+pub(crate) const SLACK: Duration = Duration::from_millis(50);
 /// The nodes' own setting: how long a primary that hears of nobody goes on.
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How soon after its promotion a replica must be in use.

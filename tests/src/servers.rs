@@ -172,6 +172,7 @@ impl Builder {
         let (socket, dir, address) = (socket.display(), dir.display(), &server.host.address);
         let mut text = format!(
             "bind {address}
+            protected-mode no
             port {plain_port}
             unixsocket \"{socket}\"
             dir \"{dir}\"

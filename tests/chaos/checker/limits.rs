@@ -63,7 +63,7 @@ fn bucket_holds(evidence: &Evidence, findings: &mut Findings, key: &str, calls: 
             if above > 0 {
                 let further = |overlap: u64| BUCKET_BURST + flow(overlap.min(to - from));
                 let further: u64 = evidence.excuses(key, from, to).map(|fault| further(fault.overlap)).sum();
-                worst = worst.max((above > further).then_some((above - further, count, to - from)));
+                worst = worst.max((above > further).then(|| (above - further, count, to - from)));
             }
         }
     }

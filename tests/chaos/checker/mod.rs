@@ -87,6 +87,8 @@ pub(crate) struct Findings {
     /// Failures by kind.
     pub(crate) failures: BTreeMap<String, usize>,
     pub(crate) worst_wait: u64,
+    /// The five slowest calls, the slowest first.
+    pub(crate) slowest: Vec<Call>,
     pub(crate) overslept: u64,
     /// The most that any key was admitted above its limit, whether or not a fault excuses it.
     pub(crate) above: usize,
