@@ -70,7 +70,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             number.ok_or_else(|| format!("write {word} and a number from {from} to {to}"))
         };
         match &word[..] {
-            "--quick" => quick = true,
+            "--quick" => (quick, options.seconds) = (true, 3),
             "--rounds" => options.rounds = number(1, 1_000)?,
             "--clients" => options.clients = number(1, 16)?,
             "--seconds" => options.seconds = number(3, 60)? as u64,

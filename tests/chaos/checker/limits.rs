@@ -40,7 +40,7 @@ fn window_holds(evidence: &Evidence, findings: &mut Findings, key: &str, calls: 
         let last = intervals[first..].iter().map(|(_, answered)| *answered).filter(|answered| *answered < to).max();
         let quotas = 1 + evidence.excuses(key, from, last.unwrap_or(from)).count();
         findings.above = findings.above.max(count.saturating_sub(limit));
-        (count > limit * quotas).then(|| (count, quotas))
+        (count > limit * quotas).then_some((count, quotas))
     });
     if let Some((count, quotas)) = over.max() {
         let problem = format!("{key}: {count} were admitted within one window, {quotas} quotas of {limit} could be");
