@@ -116,7 +116,7 @@ fn a_failover_excuses_one_further_quota_and_only_where_and_when_it_was() {
     assert_broken(&twice(2 * QUOTA_LIMIT + 1, during.clone()), "quota1: 81");
     assert_broken(&twice(QUOTA_LIMIT + 1, failover(2 * SECOND, 3 * SECOND)), "quota1: 41");
     let slot = slot(b"quota1");
-    let elsewhere = Fault { slots: vec![0..=slot - 1, slot + 1..=16_383], ..during.clone() };
+    let elsewhere = Fault { slots: vec![0..=slot - 1, slot + 1..=16_383], ..during };
     assert_broken(&twice(QUOTA_LIMIT + 1, elsewhere), "quota1: 41");
     assert_broken(&twice(QUOTA_LIMIT + 1, Fault { loses: false, ..during }), "quota1: 41");
 }

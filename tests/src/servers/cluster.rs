@@ -155,8 +155,8 @@ impl Cluster {
     pub fn detach(&self, replica: &Server) {
         replica.call::<()>("CLUSTER RESET SOFT");
         for other in self.nodes.iter().filter(|node| node.port() != replica.port()) {
-            let port = other.port();
-            replica.call::<()>(&format!("CLUSTER MEET 127.0.0.1 {port} {}", port + BUS));
+            let (address, port) = (other.address(), other.port());
+            replica.call::<()>(&format!("CLUSTER MEET {address} {port} {}", port + BUS));
         }
         self.settle();
     }
