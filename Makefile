@@ -3,11 +3,12 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test lint bench bench-servers lua-cost mutants test-servers
+.PHONY: help demo test lint chaos bench bench-servers lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
+	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make lint          format, clippy, docs, dependencies"
 	@echo "make bench         the memory store against governor, in one run (JSON=1 for lines)"
 	@echo "make bench-servers  checks on real servers against redis-rs, in one run (JSON=1 for lines)"
@@ -23,6 +24,11 @@ test:
 	@scripts/ensure-servers
 	$(CARGO) test --locked --workspace
 	$(RUN) tidegate-tests --bin mutants -- --quick
+	$(RUN) tidegate-tests --bin chaos -- --quick
+
+chaos:
+	@scripts/ensure-servers
+	@$(RUN) tidegate-tests --bin chaos -- --rounds $(or $(ROUNDS),1) $(SCENARIOS)
 
 lint:
 	$(CARGO) fmt --all --check

@@ -61,6 +61,22 @@ pub struct Builder {
     skews: Vec<(usize, String)>,
 }
 
+/// Where a server runs, if not simply on loopback.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The IPv4 address that it listens on.
+    pub address: String,
+    /// The command, split on spaces, that runs another one there, such as `nsenter --net=/run/netns/one`; or nothing. It
+    /// must `exec` it.
+    pub enter: String,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self { address: "127.0.0.1".to_owned(), enter: String::new() }
+    }
+}
+
 impl Builder {
     /// Adds a line to the configuration file. It stands after the harness's own lines, so it can overrule them.
     ///
@@ -104,13 +120,19 @@ impl Builder {
 
     /// Starts one server, and returns when it answers.
     pub fn start(&self) -> Server {
-        self.start_node(false, 0)
+        self.start_node(false, 0, &Host::default())
     }
 
     /// Starts six nodes, three masters with a replica each, and returns when all of them agree that the cluster is
     /// whole. That takes about three seconds: Redis lets two pass before a new master accepts commands.
     pub fn start_cluster(&self) -> Cluster {
-        Cluster::form((0..6).map(|index| self.start_node(true, index)).collect())
+        self.start_cluster_on(&<[Host; 6]>::default())
+    }
+
+    /// The same with each node on a host of its own.
+    pub fn start_cluster_on(&self, hosts: &[Host; 6]) -> Cluster {
+        let nodes = hosts.iter().enumerate();
+        Cluster::form(nodes.map(|(index, host)| self.start_node(true, index, host)).collect())
     }
 
     /// Starts a sentinel that watches `primary` as [`Watched::NAME`], and replaces it if `quorum` sentinels find it gone
@@ -119,13 +141,14 @@ impl Builder {
         Builder { sentinel: true, ..self.clone() }.watching(&format!("127.0.0.1 {}", primary.port()), quorum).start()
     }
 
-    fn start_node(&self, in_cluster: bool, index: usize) -> Server {
+    fn start_node(&self, in_cluster: bool, index: usize, host: &Host) -> Server {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             let server = Server {
                 process: Mutex::new(None),
                 dir: TempDir::new_in(process::root()).expect("a temporary folder can be made"),
                 port: Port::reserve(),
+                host: host.clone(),
                 password: self.password.clone(),
                 tls: self.tls.clone(),
                 sentinel: self.sentinel,
@@ -146,9 +169,10 @@ impl Builder {
         let port = server.port();
         let plain_port = if self.tls.is_some() { 0 } else { port };
         let (socket, dir) = (server.socket(), server.dir.path());
-        let (socket, dir) = (socket.display(), dir.display());
+        let (socket, dir, address) = (socket.display(), dir.display(), &server.host.address);
         let mut text = format!(
-            "bind 127.0.0.1
+            "bind {address}
+            protected-mode no
             port {plain_port}
             unixsocket \"{socket}\"
             dir \"{dir}\"
@@ -184,7 +208,7 @@ impl Builder {
             text += &format!(
                 "cluster-enabled yes
                 cluster-port {bus}
-                cluster-announce-ip 127.0.0.1
+                cluster-announce-ip {address}
                 cluster-node-timeout 2000
                 cluster-allow-replica-migration no\n"
             );
@@ -203,6 +227,7 @@ pub struct Server {
     process: Mutex<Option<Process>>,
     dir: TempDir,
     port: Port,
+    host: Host,
     password: Option<String>,
     tls: Option<Arc<Tls>>,
     /// Whether it runs as a sentinel.
@@ -221,9 +246,14 @@ impl Server {
         Builder::default()
     }
 
-    /// The port on 127.0.0.1, the same for the life of this value.
+    /// The port, the same for the life of this value.
     pub fn port(&self) -> u16 {
         self.port.number
+    }
+
+    /// The address that it listens on: 127.0.0.1 unless it was given a host.
+    pub fn address(&self) -> &str {
+        &self.host.address
     }
 
     /// `redis://127.0.0.1:PORT`, with `rediss` for TLS, and with the password if the default user has one.
@@ -238,7 +268,7 @@ impl Server {
 
     fn url_with(&self, login: &str) -> String {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        format!("{scheme}://{login}127.0.0.1:{}", self.port())
+        format!("{scheme}://{login}{}:{}", self.address(), self.port())
     }
 
     /// The Unix socket, on which the server listens too, in plain text even if its port speaks TLS.
@@ -345,6 +375,7 @@ impl Server {
         if let Some(skew) = &self.skew {
             command = process::on_wrong_clock(&command, skew);
         }
+        let command = format!("{} {command}", self.host.enter);
         let config = self.path("redis.conf");
         let arguments = [config.as_os_str(), OsStr::new("--sentinel")];
         let mut process = Process::start(&command, &arguments[..1 + usize::from(self.sentinel)], log)

@@ -43,8 +43,8 @@ impl Cluster {
         // Each meets each: gossip alone would find them too, but takes seconds.
         for (i, node) in nodes.iter().enumerate() {
             for other in &nodes[i + 1..] {
-                let port = other.port();
-                node.call::<()>(&format!("CLUSTER MEET 127.0.0.1 {port} {}", port + BUS));
+                let (address, port) = (other.address(), other.port());
+                node.call::<()>(&format!("CLUSTER MEET {address} {port} {}", port + BUS));
             }
         }
         let ids: Vec<String> = nodes.iter().map(|node| node.call("CLUSTER MYID")).collect();
@@ -63,7 +63,7 @@ impl Cluster {
     pub fn url(&self) -> String {
         let mut url = self.nodes[0].url().replacen("://", "+cluster://", 1);
         for node in &self.nodes[1..] {
-            url += &format!(",127.0.0.1:{}", node.port());
+            url += &format!(",{}:{}", node.address(), node.port());
         }
         url
     }
@@ -93,6 +93,12 @@ impl Cluster {
         let view = self.view();
         let owner = view.iter().find(|peer| peer.slots.iter().any(|range| range.contains(&slot)));
         self.by_id(&owner.expect("a formed cluster has an owner for every slot").id)
+    }
+
+    /// The slots that `node` owns now.
+    pub fn slots_of(&self, node: &Server) -> Vec<RangeInclusive<u16>> {
+        let id = self.id(node);
+        self.view().into_iter().find(|peer| peer.id == id).map(|peer| peer.slots).unwrap_or_default()
     }
 
     /// The replica of `master` now.
@@ -149,8 +155,8 @@ impl Cluster {
     pub fn detach(&self, replica: &Server) {
         replica.call::<()>("CLUSTER RESET SOFT");
         for other in self.nodes.iter().filter(|node| node.port() != replica.port()) {
-            let port = other.port();
-            replica.call::<()>(&format!("CLUSTER MEET 127.0.0.1 {port} {}", port + BUS));
+            let (address, port) = (other.address(), other.port());
+            replica.call::<()>(&format!("CLUSTER MEET {address} {port} {}", port + BUS));
         }
         self.settle();
     }
@@ -283,7 +289,7 @@ fn peers(node: &Server) -> RedisResult<Vec<Peer>> {
 
 fn migrate(from: &Server, to: &Server, keys: &[Vec<u8>]) {
     let mut migrate = redis::cmd("MIGRATE");
-    migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(5_000);
+    migrate.arg(to.address()).arg(to.port()).arg("").arg(0).arg(5_000);
     migrate.arg("AUTH2").arg(ADMIN).arg(ADMIN).arg("KEYS").arg(keys);
     migrate.exec(&mut from.connection()).expect("two nodes of one cluster can pass keys on");
 }

@@ -190,7 +190,7 @@ impl RedisStore {
         if call.plan.local.is_none() {
             return Answer::Failed(error);
         }
-        let fallback = self.fallback.get_or_init(|| MemoryStore::new(DEFAULT_MAX_KEYS, Clock::default()));
+        let fallback = self.fallback.get_or_init(|| MemoryStore::new(DEFAULT_MAX_KEYS, Clock::Asked));
         Answer::Local(fallback.decide(&call.clone().local()), error)
     }
 
