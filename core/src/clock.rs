@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) enum Clock {
     System(quanta::Clock),
     /// The system's, asked each time: it is there at once. The first counter of a process has to be measured, which
-    /// takes up to 200 ms, and nobody can wait for that while a store fails.
+    /// takes up to 200 ms, and nothing on the I/O thread can wait for that.
     Asked,
     #[cfg(feature = "testing")]
     Given(std::sync::Arc<std::sync::atomic::AtomicU64>),

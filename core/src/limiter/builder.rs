@@ -211,11 +211,6 @@ impl Builder {
         let rules = bind(self.rules, &prefix, &counters)?;
         if self.url.is_some() {
             announce(&rules);
-            if rules.values().any(|bound| bound.plan.local.is_some()) {
-                // Measures the processor's counter, for some milliseconds and under a lock: now, and not on the I/O
-                // thread when the store fails, or in a child that was forked meanwhile.
-                drop(Clock::default());
-            }
         }
         let limits = rules.values().flat_map(|bound| &bound.plan.limits);
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
