@@ -98,9 +98,16 @@ impl Key {
 
 impl<T: AsRef<[u8]> + ?Sized> From<&T> for Key {
     fn from(bytes: &T) -> Key {
-        let mut escaped = Escaped::new();
-        escape(bytes.as_ref(), &mut escaped);
-        Key { escaped, length: bytes.as_ref().len() }
+        let bytes = bytes.as_ref();
+        // Most keys need no escape at all.
+        let escaped = if are_plain(bytes) {
+            Escaped::from_slice(bytes)
+        } else {
+            let mut escaped = Escaped::new();
+            escape(bytes, &mut escaped);
+            escaped
+        };
+        Key { escaped, length: bytes.len() }
     }
 }
 
@@ -229,12 +236,14 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
+/// Without an early end, this is a few steps for each byte.
 #[inline]
+fn are_plain(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |plain, byte| plain & PLAIN[usize::from(*byte)])
+}
+
+#[cold]
 fn escape(bytes: &[u8], into: &mut Escaped) {
-    // Most keys need no escape at all; without an early end, the look at them is a few steps for each byte.
-    if bytes.iter().fold(true, |plain, byte| plain & PLAIN[usize::from(*byte)]) {
-        return into.extend_from_slice(bytes);
-    }
     for &byte in bytes {
         if is_plain(byte) {
             into.push(byte);

@@ -54,8 +54,7 @@ pub struct Limiter {
 
 impl std::fmt::Debug for Limiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut rules: Vec<&str> = self.rules().collect();
-        rules.sort_unstable();
+        let rules: Vec<&str> = self.rules().collect();
         let store = match self.inner.store {
             Store::Memory(_) => "memory",
             Store::Redis(_) => "redis",
@@ -70,7 +69,8 @@ struct Inner {
     prefix: Arc<str>,
     secret: Option<crate::document::Secret>,
     deadline: Duration,
-    rules: hashbrown::HashMap<String, Bound>,
+    /// By name. There are few, and to find one is less work than to hash its name.
+    rules: Vec<Bound>,
     /// Plans of several rules, and of limits given at a call: each made once.
     plans: PerProcess<Plans>,
     /// The configured rate of each stored key's end, for refunds.
@@ -200,9 +200,9 @@ impl Limiter {
         })
     }
 
-    /// The names of its rules, in no order.
+    /// The names of its rules, in order.
     pub fn rules(&self) -> impl Iterator<Item = &str> {
-        self.inner.rules.keys().map(String::as_str)
+        self.inner.rules.iter().map(|bound| bound.rule.name())
     }
 
     /// What the limiter has counted since it was made; what concerns the store's servers is counted together with the
@@ -210,9 +210,7 @@ impl Limiter {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let inner = &self.inner;
-        let mut rules: Vec<(&String, &Bound)> = inner.rules.iter().collect();
-        rules.sort_unstable_by_key(|(name, _)| *name);
-        let decisions = rules.into_iter().flat_map(|(name, bound)| inner.decisions(name, bound)).collect();
+        let decisions = inner.rules.iter().flat_map(|bound| inner.decisions(bound)).collect();
         let (counted, errors) = (Metrics { decisions, ..Metrics::default() }, inner.counters.errors());
         let hits = counted.decisions.iter().filter(|row| row.origin == Origin::DenyCache);
         let counted = Metrics { errors, deny_cache_hits: hits.map(|row| row.count).sum(), ..counted };
@@ -253,7 +251,7 @@ impl Limiter {
 
     #[inline]
     fn target(&self, rule: &str) -> Target<'_> {
-        self.inner.rules.get(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
+        self.inner.find(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
     }
 
     fn log_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<Vec<LogEntry>> {
@@ -348,10 +346,14 @@ impl Inner {
         Ok(Arc::new(Plan::new(rules, &self.prefix)?.counted(rows, &self.counters)))
     }
 
+    #[inline(always)]
+    fn find(&self, name: &str) -> Option<&Bound> {
+        self.rules.binary_search_by(|bound| bound.rule.name().cmp(name)).ok().map(|place| &self.rules[place])
+    }
+
     fn bound(&self, name: &str) -> Result<&Bound> {
-        self.rules.get(name).ok_or_else(|| {
-            let mut names: Vec<&str> = self.rules.keys().map(String::as_str).collect();
-            names.sort_unstable();
+        self.find(name).ok_or_else(|| {
+            let names: Vec<&str> = self.rules.iter().map(|bound| bound.rule.name()).collect();
             let message = format!("there is no rule {name:?}; the rules are: {}", names.join(", "));
             Error::new(ErrorKind::UnknownRule, message)
         })
@@ -394,14 +396,14 @@ impl Inner {
     }
 
     /// What was counted of a rule, here and by the memory store.
-    fn decisions(&self, rule: &str, bound: &Bound) -> Vec<DecisionCount> {
+    fn decisions(&self, bound: &Bound) -> Vec<DecisionCount> {
         let in_memory = match &self.store {
             Store::Memory(store) => store.decided(bound.row as usize),
             Store::Redis(_) => [0, 0],
         };
         let counted = self.counters.of_rule(bound.row as usize).map(|(origin, allowed, count)| {
             let more = if origin == Origin::Store { in_memory[usize::from(allowed)] } else { 0 };
-            DecisionCount { rule: rule.to_owned(), origin, allowed, count: count + more }
+            DecisionCount { rule: bound.rule.name().to_owned(), origin, allowed, count: count + more }
         });
         counted.filter(|row| row.count > 0).collect()
     }

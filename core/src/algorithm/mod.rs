@@ -133,11 +133,13 @@ impl State {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn judge(&self, limit: &BoundLimit, cost: u32, now: u64) -> Verdict {
         each!(self, state => state.judge(limit, cost, now), State::Count(_) => Verdict::NEVER)
     }
 
     /// Microseconds until the quota is whole if nobody else comes.
+    #[inline(always)]
     pub(crate) fn reset_after(&self, limit: &BoundLimit, now: u64) -> u64 {
         each!(self, state => state.reset_after(limit, now), State::Count(_) => 0)
     }

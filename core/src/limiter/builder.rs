@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
-
 use super::line::Lines;
 use super::{Bound, Inner, Limiter, MAX_DEADLINE, PLANS, Pending, Store};
 use crate::breaker::Bounds;
@@ -212,7 +210,7 @@ impl Builder {
         if self.url.is_some() {
             announce(&rules);
         }
-        let limits = rules.values().flat_map(|bound| &bound.plan.limits);
+        let limits = rules.iter().flat_map(|bound| &bound.plan.limits);
         let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
         let (secret, deadline, plans) = (self.secret, self.deadline, PerProcess::new(Cache::new(PLANS)));
         let lines = PerProcess::new(Lines::default());
@@ -277,15 +275,17 @@ impl Builder {
     }
 }
 
-fn bind(rules: Vec<Rule>, prefix: &Arc<str>, counters: &Arc<Counters>) -> Result<HashMap<String, Bound>> {
-    let mut bound = HashMap::default();
+/// The rules by name, each with what a call of it asks.
+fn bind(mut rules: Vec<Rule>, prefix: &Arc<str>, counters: &Arc<Counters>) -> Result<Vec<Bound>> {
+    rules.sort_by(|a, b| a.name().cmp(b.name()));
+    let mut bound: Vec<Bound> = Vec::with_capacity(rules.len());
     for (rule, row) in rules.into_iter().zip(0..) {
         let plan = Arc::new(Plan::new([&rule], prefix)?.counted(Rows::from_slice(&[row]), counters));
-        let name = rule.name().to_owned();
-        if bound.insert(name.clone(), Bound { rule, plan, row }).is_some() {
-            let message = format!("two rules are named {name:?}; give each a name of its own");
+        if bound.last().is_some_and(|before| before.rule.name() == rule.name()) {
+            let message = format!("two rules are named {:?}; give each a name of its own", rule.name());
             return Err(Error::new(ErrorKind::InvalidRule, message));
         }
+        bound.push(Bound { rule, plan, row });
     }
     if bound.is_empty() {
         return Err(Error::new(
@@ -297,10 +297,9 @@ fn bind(rules: Vec<Rule>, prefix: &Arc<str>, counters: &Arc<Counters>) -> Result
 }
 
 /// Says once which rules let everything pass while the store fails: nobody should find out on the day.
-fn announce(rules: &HashMap<String, Bound>) {
-    let open = rules.values().filter(|bound| bound.plan.on_error == OnError::Allow && bound.plan.enforces);
-    let mut names: Vec<&str> = open.map(|bound| bound.rule.name()).collect();
-    names.sort_unstable();
+fn announce(rules: &[Bound]) {
+    let open = rules.iter().filter(|bound| bound.plan.on_error == OnError::Allow && bound.plan.enforces);
+    let names: Vec<&str> = open.map(|bound| bound.rule.name()).collect();
     if !names.is_empty() {
         log::warn!("while the store fails, requests pass under {}; on_error = \"deny\" refuses them", names.join(", "));
     }

@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 use crate::algorithm::State;
 use crate::clock::Look;
 use crate::key::{Subject, Suffix};
+use crate::metrics::Rows;
 
 /// Fewer states than this are not worth the look. (A clock that jumps ahead lets states look whole and be swept; when it
 /// steps back those begin anew: one further quota for each jump, as law 7 allows.)
@@ -46,8 +47,8 @@ pub(super) struct Shard {
     queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
     bound: usize,
     forced_out: u64,
-    /// How often each rule was decided here: refused, and allowed.
-    decided: Vec<[u64; 2]>,
+    /// How often each rule was decided here: refused, and allowed, rule by rule.
+    pub(super) decided: Vec<u64>,
     /// The shard's own, under its lock.
     pub(super) look: Look,
 }
@@ -76,22 +77,20 @@ impl Shard {
         self.forced_out
     }
 
-    #[inline(always)]
-    pub(super) fn note(&mut self, row: u32, allowed: bool) {
-        match self.decided.get_mut(row as usize) {
-            Some(counts) => counts[usize::from(allowed)] += 1,
-            None => self.note_first(row, allowed),
+    /// Counts a decision of several rules, or the first one of a rule.
+    #[inline(never)]
+    pub(super) fn note(&mut self, rows: &Rows, allowed: bool) {
+        for row in rows {
+            let place = 2 * *row as usize;
+            if self.decided.len() < place + 2 {
+                self.decided.resize(place + 2, 0);
+            }
+            self.decided[place + usize::from(allowed)] += 1;
         }
     }
 
-    #[cold]
-    fn note_first(&mut self, row: u32, allowed: bool) {
-        self.decided.resize(row as usize + 1, [0; 2]);
-        self.decided[row as usize][usize::from(allowed)] += 1;
-    }
-
-    pub(super) fn decided(&self, row: usize) -> [u64; 2] {
-        self.decided.get(row).copied().unwrap_or_default()
+    pub(super) fn counts(&self, row: usize) -> [u64; 2] {
+        self.decided.get(2 * row..2 * row + 2).map_or([0; 2], |counts| [counts[0], counts[1]])
     }
 
     pub(super) fn find(&mut self, hash: u64, subject: &Subject, suffix: &Suffix) -> Option<&mut Slot> {
