@@ -3,15 +3,14 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test lint chaos bench bench-servers lua-cost mutants test-servers
+.PHONY: help demo test lint chaos bench lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make lint          format, clippy, docs, dependencies"
-	@echo "make bench         the memory store against governor, in one run (JSON=1 for lines)"
-	@echo "make bench-servers  checks on real servers against redis-rs, in one run (JSON=1 for lines)"
+	@echo "make bench         in memory against governor, on servers against redis-rs, each in one run (JSON=1 for lines)"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
 	@echo "make mutants       break the code in every listed way; a test must notice each"
 	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
@@ -41,11 +40,8 @@ lint:
 	else echo "cargo-deny is not here, so licences and sources were not checked. Type: cargo install --locked cargo-deny"; fi
 
 bench:
-	@$(CARGO) bench --locked -p tidegate-benches --bench memory
-
-bench-servers:
 	@scripts/ensure-servers
-	@$(CARGO) bench --locked -p tidegate-benches --bench servers
+	@$(CARGO) bench --locked --no-fail-fast -p tidegate-benches --bench memory --bench servers
 
 lua-cost:
 	@scripts/ensure-servers

@@ -55,9 +55,12 @@ fn main() -> io::Result<ExitCode> {
     }
     if wanted("cluster-1024") {
         let cluster = Cluster::start();
-        cluster.nodes().iter().try_for_each(pin_server)?;
-        let seeds: Vec<String> = cluster.nodes().iter().map(Server::url).collect();
-        let pair = Pair::new(&cluster.url(), cluster.node(0), || {
+        let masters = cluster.masters();
+        // Replicas have machines of their own, and would share the masters' core here.
+        masters.iter().for_each(|master| cluster.replica_of(master).kill());
+        masters.iter().try_for_each(|master| pin_server(master))?;
+        let seeds: Vec<String> = masters.iter().map(|master| master.url()).collect();
+        let pair = Pair::new(&cluster.url(), masters[0], || {
             let client = redis::cluster::ClusterClient::new(seeds.clone()).map_err(io::Error::other)?;
             runtime.block_on(client.get_async_connection()).map_err(io::Error::other)
         })?;
