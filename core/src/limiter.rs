@@ -3,6 +3,7 @@
 mod builder;
 mod call;
 mod line;
+mod log;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ pub use self::builder::Builder;
 use self::call::Target;
 pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::line::Lines;
-use crate::algorithm::{Logged, Step};
+pub use self::log::LogEntry;
+use crate::algorithm::Step;
 use crate::cache::Cache;
 use crate::clock;
 use crate::completion::{Completions, Waiter};
@@ -24,8 +26,7 @@ use crate::key::{Key, Subject};
 use crate::metrics::{Counters, DecisionCount, Metrics, Rows};
 use crate::plan::{Action, Call, Plan};
 use crate::receipt::Receipt;
-use crate::request_id;
-use crate::rule::{Algorithm, BoundLimit, Rule};
+use crate::rule::Rule;
 use crate::spent::spent;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Answer, Remote};
@@ -254,26 +255,6 @@ impl Limiter {
         self.inner.find(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
     }
 
-    fn log_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<Vec<LogEntry>> {
-        let rules = vec![rule.to_owned()];
-        self.begin(Span::call("log", Some(rule)), |limiter| async move {
-            let inner = &limiter.inner;
-            let (plan, subject) = (inner.plan(&rules, limits.as_deref())?, inner.subject(key)?);
-            let mut entries = Vec::new();
-            for limit in plan.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog) {
-                let requests = match &inner.store {
-                    Store::Memory(store) => store.log(&limit.suffix, &subject),
-                    Store::Redis(remote) => {
-                        let deadline = clock::instant() + inner.deadline;
-                        answer(remote.store()?.log(&limit.suffix, &subject, deadline)?).await?
-                    }
-                };
-                entries.extend(requests.into_iter().map(|request| LogEntry::new(limit, request)));
-            }
-            Ok(entries)
-        })
-    }
-
     fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
         let rules = vec![rule.to_owned()];
         self.begin(Span::call("reset", Some(rule)), |limiter| async move {
@@ -288,29 +269,6 @@ impl Limiter {
             }
             Ok(())
         })
-    }
-}
-
-/// One request in a sliding_window_log.
-#[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogEntry {
-    /// The limit's window.
-    pub window: Duration,
-    /// The limit's name, if it was given one.
-    pub name: Option<String>,
-    /// When it was charged by the store's clock, in microseconds since 1970.
-    pub at: u64,
-    /// The application's id, or none where Tidegate made one.
-    pub id: Option<Vec<u8>>,
-    /// The units that it took.
-    pub units: u32,
-}
-
-impl LogEntry {
-    fn new(limit: &BoundLimit, (at, id, units): Logged) -> LogEntry {
-        let given = request_id::is_given(&id).then(|| id[1..].to_vec());
-        LogEntry { window: Duration::from_micros(limit.window), name: limit.name.clone(), at, id: given, units }
     }
 }
 
