@@ -137,9 +137,10 @@ impl Cluster {
         }
         // First to the new owner: were it to fail in between, no node would own the slot.
         let others = self.masters().into_iter().filter(|node| node.is_running() && node.port() != to.port());
-        for node in std::iter::once(to).chain(others) {
-            node.call::<()>(&format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to)));
-        }
+        let order = format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to));
+        to.call::<()>(&order);
+        // Valkey makes a replica of a master that has lost its last slot, and then will not be told.
+        others.for_each(|node| drop(node.try_call::<()>(&order)));
         self.settle();
     }
 
