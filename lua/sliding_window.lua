@@ -51,8 +51,6 @@ if code == 2 then
     call('LPOP', key)
   elseif a > 1 then
     call('LTRIM', key, a, '-1')
-  elseif a < 0 then
-    call('DEL', key)
   end
   if b > 0 then
     if c > stamp then stamp = c end
@@ -68,6 +66,8 @@ if code == 2 then
   end
   if own > 1 then entry = entry .. struct.pack('>I3', own) end
   if own > cost then call('LSET', key, '-1', entry) else call('RPUSH', key, entry) end
+  -- Last, so that the key is there throughout: while its slot moves, the server takes no new one.
+  if a < 0 then call('LTRIM', key, '-1', '-1') end
   stamp = stamp + 1767225600000000
   call('PEXPIRE', key, stamp == now and life or life + math.ceil((stamp - now) / 1000))
   return room, retry, stamp + window - now, stamp

@@ -36,8 +36,9 @@ if code == 1 then
 
   local stamp, dead = a, b
   local score = string.format('%d%06d', (stamp - stamp % 1000000) / 1000000, stamp % 1000000)
-  if dead > 0 then redis.call('ZREMRANGEBYSCORE', key, '-inf', alive) end
   if cost == 1 then redis.call('ZADD', key, score, id) else algorithm('add', 0, key, score, id, cost) end
+  -- Last, so that the key is there throughout: while its slot moves, the server takes no new one.
+  if dead > 0 then redis.call('ZREMRANGEBYSCORE', key, '-inf', alive) end
   reset = stamp + window - now
   redis.call('PEXPIRE', key, stamp == now and life or life + math.ceil((stamp - now) / 1000))
   return room, retry, reset, stamp
