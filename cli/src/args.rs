@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tidegate::{Algorithm, Rule};
+use tidegate::{Algorithm, Builder, Document, Limiter, Rule};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -157,12 +157,19 @@ pub(crate) struct Target {
     /// Who is limited; several words are the parts of one key
     #[arg(required = true)]
     pub(crate) key: Vec<OsString>,
-    /// Where the state lives; wins over what the configuration says
-    #[arg(long, env = "TIDEGATE_URL", hide_env_values = true)]
-    pub(crate) url: Option<String>,
     /// The rule's limits, such as '100/m; 1000/h'; win over the configuration's
     #[arg(long, value_name = "RATE")]
     pub(crate) limits: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// Where state lives, and how the answer is told.
+#[derive(Debug, Args)]
+pub(crate) struct Store {
+    /// Where the state lives; wins over what the configuration says
+    #[arg(long, env = "TIDEGATE_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
     /// The document with the rules and the store: .toml, .json, .yaml
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -174,11 +181,30 @@ pub(crate) struct Target {
     pub(crate) json: bool,
 }
 
+impl Store {
+    /// A limiter in the making, with the document's rules if there is one.
+    pub(crate) fn builder(&self) -> tidegate::Result<Builder> {
+        let mut builder = Limiter::builder();
+        if let Some(file) = &self.config {
+            builder = builder.document(&Document::read(file)?);
+        }
+        if let Some(prefix) = &self.prefix {
+            builder = builder.prefix(prefix);
+        }
+        if let Some(url) = self.url.as_deref().filter(|url| !url.is_empty()) {
+            builder = builder.url(url);
+        }
+        Ok(builder)
+    }
+}
+
 const DOCTOR_HELP: &str = "\
 Looks at every node: the login, what its user may do, version, memory policy,
 clocks, round trip, whether checks are decided, and whether a cluster is whole.
-It takes 5 seconds at the most. Each primary decides a check under the prefix,
-for a random key that is deleted at once; nothing else is written.
+It takes 5 seconds at the most. It writes under the prefix, for a random name:
+each primary decides some checks, and a key that ends in `:doctor` shows what
+the user is allowed. All of it is deleted at once; where DEL is denied, that
+key lasts for 10 seconds, and what the checks wrote for half a minute at most.
 
 Examples:
   tidegate doctor --url redis://127.0.0.1:6379
@@ -191,18 +217,8 @@ or the configuration cannot be meant.";
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub(crate) struct Doctor {
-    /// The servers; wins over what the configuration says
-    #[arg(long, env = "TIDEGATE_URL", hide_env_values = true)]
-    pub(crate) url: Option<String>,
-    /// The document with the store: .toml, .json, .yaml
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// What the stored keys begin with [default: the document's, or tidegate]
-    #[arg(long)]
-    pub(crate) prefix: Option<String>,
-    /// Print one line of JSON instead
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) store: Store,
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate::{Check, Decision, Document, Key, Limiter, LogEntry};
+use tidegate::{Check, Decision, Key, Limiter, LogEntry, Origin};
 
 use crate::args::{Ask, Target};
 use crate::failure::{Exit, Failure};
@@ -35,7 +35,7 @@ pub(crate) fn show(target: &Target, screen: &mut Screen) -> Result<Exit, Failure
     let opened = Opened::new(target)?;
     let decision = opened.decide(opened.limiter.peek(&target.rule, opened.key()))?;
     let log = opened.log()?;
-    if target.json {
+    if target.store.json {
         writeln!(screen, "{}", json::state(target, &decision, &log))?;
     } else {
         show::state(target, &decision, &log, screen)?;
@@ -49,7 +49,7 @@ pub(crate) fn reset(target: &Target, screen: &mut Screen) -> Result<Exit, Failur
         Some(limits) => opened.limiter.reset_with_limits(&target.rule, opened.key(), limits).wait()?,
         None => opened.limiter.reset(&target.rule, opened.key()).wait()?,
     }
-    if target.json {
+    if target.store.json {
         writeln!(screen, "{}", json!({ "rule": target.rule, "key": json::key(target), "reset": true }))?;
     } else {
         let (rule, key) = (words::shown(target.rule.as_bytes(), 64), text::key(target));
@@ -59,7 +59,7 @@ pub(crate) fn reset(target: &Target, screen: &mut Screen) -> Result<Exit, Failur
 }
 
 fn answer(ask: &Ask, decision: &Decision, mood: text::Mood, screen: &mut Screen) -> Result<Exit, Failure> {
-    let told = if ask.target.json {
+    let told = if ask.target.store.json {
         writeln!(screen, "{}", json::decision(&ask.target, ask.cost, decision)).map_err(Failure::from)
     } else {
         text::decision(ask, decision, mood, screen)
@@ -79,21 +79,15 @@ struct Opened<'a> {
 
 impl Opened<'_> {
     fn new(target: &Target) -> Result<Opened<'_>, Failure> {
-        let mut builder = Limiter::builder();
-        match (&target.config, &target.limits) {
-            (Some(file), _) => builder = builder.document(&Document::read(file)?),
+        let mut builder = target.store.builder()?;
+        match (&target.store.config, &target.limits) {
+            (Some(_), _) => {}
             (None, Some(limits)) => builder = builder.rule(&target.rule, limits),
             (None, None) => {
                 let rule = words::shown(target.rule.as_bytes(), 64);
                 let message = format!("nothing says what the limits of rule {rule} are");
                 return Err(Failure::misused(message, "add --limits 100/m, or --config FILE with the rule in it"));
             }
-        }
-        if let Some(prefix) = &target.prefix {
-            builder = builder.prefix(prefix);
-        }
-        if let Some(url) = target.url.as_deref().filter(|url| !url.is_empty()) {
-            builder = builder.url(url);
         }
         let limiter = builder.deadline(DEADLINE).build()?;
         if limiter.metrics().keys.is_some() {
@@ -111,7 +105,7 @@ impl Opened<'_> {
 
     /// Limits that stand in for those of the document's rule. Without a document they are the rule's own.
     fn limits_at_call(&self) -> Option<&str> {
-        self.target.config.as_ref().and(self.target.limits.as_deref())
+        self.target.store.config.as_ref().and(self.target.limits.as_deref())
     }
 
     /// What the logs of the limits keep.
@@ -130,7 +124,11 @@ impl Opened<'_> {
         };
         let decision = check.wait()?;
         let Some(failure) = decision.failure() else { return Ok(decision) };
-        let policy = if decision.allowed() { "let the request pass" } else { "refuse the request" };
+        let policy = match (decision.origin(), decision.allowed()) {
+            (Origin::Local, _) => "decide in its own process",
+            (_, true) => "let the request pass",
+            (_, false) => "refuse the request",
+        };
         Err(Failure::from(failure.clone())
             .rephrased(|message| format!("{message}; an application's on_error would {policy}")))
     }

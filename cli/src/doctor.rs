@@ -1,5 +1,6 @@
 //! `tidegate doctor`: looks at the servers, and says in words what is wrong with them and what to do.
 
+mod code;
 mod findings;
 mod json;
 mod judge;
@@ -7,8 +8,6 @@ mod nodes;
 
 use std::io::Write as _;
 use std::time::Duration;
-
-use tidegate::{Document, Limiter};
 
 use self::findings::{Finding, Level};
 use crate::args::Doctor;
@@ -19,20 +18,11 @@ use crate::screen::Screen;
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(doctor: &Doctor, screen: &mut Screen) -> Result<Exit, Failure> {
-    let mut builder = Limiter::builder();
-    if let Some(file) = &doctor.config {
-        builder = builder.document(&Document::read(file)?);
-    }
-    if let Some(prefix) = &doctor.prefix {
-        builder = builder.prefix(prefix);
-    }
-    if let Some(url) = doctor.url.as_deref().filter(|url| !url.is_empty()) {
-        builder = builder.url(url);
-    }
-    let inspection = builder.inspect(WITHIN).wait()?;
+    let inspection = doctor.store.builder()?.inspect(WITHIN).wait()?;
     let findings = judge::findings(&inspection);
-    let exit = if findings.iter().any(|finding| finding.level == Level::Problem) { Exit::Refused } else { Exit::Done };
-    let told = if doctor.json {
+    let exit =
+        if findings.iter().any(|finding| finding.level() == Level::Problem) { Exit::Refused } else { Exit::Done };
+    let told = if doctor.store.json {
         writeln!(screen, "{}", json::report(&inspection, &findings)).map_err(Failure::from)
     } else {
         report(&findings, inspection.nodes.iter().filter(|node| node.server.is_ok()).count(), screen)
@@ -48,7 +38,7 @@ fn report(findings: &[Finding], reached: usize, screen: &mut Screen) -> Result<(
     for finding in findings {
         findings::show(finding, reached, screen)?;
     }
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let count = |level| findings.iter().filter(|finding| finding.level() == level).count();
     let plural = |count: usize, what: &str| match count {
         0 => format!("no {what}s"),
         1 => format!("1 {what}"),
@@ -65,4 +55,17 @@ fn report(findings: &[Finding], reached: usize, screen: &mut Screen) -> Result<(
     .style();
     writeln!(screen, "\n{style}{}, {}{style:#}", plural(problems, "problem"), plural(warnings, "warning"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_help_says_how_long_it_takes() {
+        let mut command = crate::args::Arguments::command();
+        let help = command.find_subcommand_mut("doctor").expect("it is a command").render_help().to_string();
+        let within = format!("It takes {} seconds at the most.", super::WITHIN.as_secs());
+        assert!(help.contains(&within), "{within:?} in {help}");
+    }
 }

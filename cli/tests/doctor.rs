@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use common::{Ran, command, tidegate};
 use serde_json::{Value, json};
+use tidegate::{Builder, Limiter};
 use tidegate_tests::servers::{Cluster, Server, Watched, eventually, keys_without_ttl, shared_cluster};
 
 fn doctor(url: &str) -> Ran {
@@ -18,7 +20,43 @@ fn report(url: &str) -> Value {
     let report = ran.json();
     let code = if report["ok"] == true { 0 } else { 1 };
     assert_eq!((ran.exits(code).err, &report["ok"]), (String::new(), &Value::Bool(report["problems"] == 0)));
+    assert_eq!(report["version"], 1);
+    let (fields, documented) = (fields(&report), documented());
+    assert!(fields.is_subset(&documented), "not documented: {:?}", fields.difference(&documented));
     report
+}
+
+/// The names of a report's fields, as docs/doctor.md writes them.
+fn fields(report: &Value) -> BTreeSet<String> {
+    fn collect(value: &Value, name: &str, names: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (field, value) in fields {
+                    let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+                    collect(value, &name, names);
+                    names.insert(name);
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, &format!("{name}[]"), names)),
+            _ => {}
+        }
+    }
+    let mut names = BTreeSet::new();
+    collect(report, "", &mut names);
+    names
+}
+
+/// The fields that the page lists: in the first column, and the parts of one in the second.
+fn documented() -> BTreeSet<String> {
+    let page = include_str!("../../docs/doctor.md");
+    let (_, rest) = page.split_once("## Fields").expect("the page lists the fields");
+    let (rows, _) = rest.split_once("## Codes").expect("and the codes after them");
+    let named = |row: &'static str| {
+        let first = row.split('|').nth(1).unwrap_or_default();
+        let quoted = |text: &'static str| text.split('`').skip(1).step_by(2);
+        quoted(first).chain(quoted(row).filter(|name| name.contains("[].")))
+    };
+    rows.lines().filter(|line| line.starts_with("| `")).flat_map(named).map(str::to_owned).collect()
 }
 
 /// What was found of a level, as `subject: text`.
@@ -104,6 +142,26 @@ fn the_least_that_a_user_must_be_allowed_is_no_problem_and_what_is_not_known_is_
 }
 
 #[test]
+fn commands_that_a_server_does_not_have_are_not_taken_for_what_a_user_lacks() {
+    let server = Server::builder().user(&least()).config("rename-command CONFIG \"\"").start();
+    let url = server.url_as("app", "secret");
+    let memory = |report: &Value| {
+        let findings = report["findings"].as_array().expect("a list").iter();
+        let mut memory = findings.filter(|finding| finding["code"] == "eviction_unknown").cloned();
+        memory.next().map(|finding| (finding["text"].to_string(), finding["advice"].to_string()))
+    };
+    let (text, advice) = memory(&report(&url)).expect("nothing tells");
+    assert!(text.contains("app is not allowed to ask") && advice.contains("ACL SETUSER app +info"), "{text} {advice}");
+    server.call::<()>("ACL SETUSER app +info");
+    assert_eq!(memory(&report(&url)), None, "the advice helps");
+
+    let neither = Server::builder().config("rename-command CONFIG \"\"").config("rename-command INFO \"\"").start();
+    let (text, advice) = memory(&report(&neither.url())).expect("nothing tells");
+    assert!(text.contains("unknown command 'INFO'") && !text.contains("not allowed"), "{text}");
+    assert!(advice.contains("server's configuration") && !advice.contains("ACL"), "{advice}");
+}
+
+#[test]
 fn what_a_user_lacks_is_named_and_what_to_type() {
     let server = Server::builder().user(&least()).start();
     let url = server.url_as("app", "secret");
@@ -157,6 +215,37 @@ fn a_server_that_hangs_is_told_in_time() {
     let began = Instant::now();
     doctor(&server.url()).exits(1).says("did not answer within 1500 ms");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let inspected = Limiter::builder().url(&server.url()).inspect(Duration::from_millis(200)).wait();
+    let error = inspected.expect("it can be meant").nodes.remove(0).server.expect_err("it hangs");
+    assert!(error.message().ends_with("had not answered when the time for the whole inspection was up"), "{error}");
+}
+
+#[test]
+fn an_inspection_refuses_what_a_limiter_would_and_a_timeout_out_of_range() {
+    let refused = |change: fn(Builder) -> Builder, timeout| {
+        let inspected = change(Limiter::builder().url("redis://127.0.0.1:1")).inspect(timeout).wait();
+        inspected.expect_err("it cannot be meant")
+    };
+    let (none, soon) = (Duration::ZERO, Duration::from_secs(5));
+    let changes: [fn(Builder) -> Builder; 5] = [
+        |builder| builder.prefix("no spaces"),
+        |builder| builder.deadline(Duration::ZERO),
+        |builder| builder.max_keys(0),
+        |builder| builder.deny_cache_max(Duration::from_secs(61)),
+        |builder| builder.breaker(0, Duration::from_millis(100), Duration::from_secs(1)),
+    ];
+    for change in changes {
+        let built = change(Limiter::builder().url("redis://127.0.0.1:1").rule("r", "1/s")).build();
+        let error = refused(change, soon);
+        assert_eq!((error.code(), error.message()), ("invalid_document", built.expect_err("it too").message()));
+    }
+    for timeout in [none, Duration::from_millis(60_001)] {
+        let error = refused(|builder| builder, timeout);
+        assert_eq!(
+            (error.code(), error.message()),
+            ("invalid_request", "the timeout is out of range; write 1 ms to 60 s")
+        );
+    }
 }
 
 #[test]
@@ -195,6 +284,8 @@ fn a_cluster_that_is_well_has_no_problem() {
     let seeds = report(&cluster.url().replace("://", "://127.0.0.1:1,"));
     has(&seeds, "warning", "the url names it, and the cluster does not");
     assert_eq!(seeds["ok"], true);
+    let emitted = &fields(&told) | &fields(&seeds);
+    assert_eq!(emitted, documented(), "these reports have every field");
 }
 
 #[test]
@@ -207,10 +298,18 @@ fn the_least_is_enough_on_a_cluster_and_clocks_that_differ_are_warned_of() {
     has(&told, "warning", &format!("127.0.0.1:{} is ahead of", cluster.node(4).port()));
     has(&told, "note", "its state, and which nodes fail, is not all known: app is not allowed to ask");
     has(&told, "ok", "batches: ");
-    let clocks = told["nodes"].as_array().expect("a list").iter().map(|node| node["clock_ahead_us"].as_i64());
-    let (last, first) = (clocks.clone().min().flatten(), clocks.max().flatten());
-    let apart = first.zip(last).map_or(0, |(first, last)| first - last);
-    assert!((250_000..350_000).contains(&apart), "{apart}");
+    let skewed = format!("127.0.0.1:{}", cluster.node(4).port());
+    let clock = |node: &Value| {
+        let number = |name| node[name].as_i64().expect("a number");
+        (number("clock_ahead_us"), number("clock_within_us"))
+    };
+    let nodes = told["nodes"].as_array().expect("a list");
+    let (ahead, within) = nodes.iter().find(|node| node["address"] == *skewed).map(clock).expect("it is among them");
+    for (other, within_other) in nodes.iter().filter(|node| node["address"] != *skewed).map(clock) {
+        // What was cut off to whole microseconds comes on top.
+        let off = (ahead - other - 300_000).abs();
+        assert!(off <= within + within_other + 10, "{off} us, and measured within {within} and {within_other}");
+    }
     cluster.nodes().iter().for_each(|node| node.call::<()>("ACL SETUSER app -cluster|slots"));
     has(&report(&url), "problem", "cluster: ");
 }

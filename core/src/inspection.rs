@@ -134,7 +134,7 @@ pub struct MemoryInspection {
 pub struct ClockInspection {
     /// By how many microseconds it is ahead; negative where it is behind.
     pub ahead: i64,
-    /// How exact that is: half of the round trip.
+    /// How exact that is: half of the round trip, and a little.
     pub within: Duration,
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use anstyle::Style;
 
+use super::code::Code;
 use crate::screen::{BOLD, GREEN, RED, Screen, YELLOW};
 use crate::words;
 
@@ -41,8 +42,7 @@ impl Level {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    pub(super) level: Level,
-    pub(super) subject: &'static str,
+    pub(super) code: Code,
     pub(super) text: String,
     /// What to type or to change.
     pub(super) advice: Option<String>,
@@ -51,24 +51,12 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(level: Level, subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { level, subject, text: text.into(), advice: None, nodes: Vec::new() }
+    pub(super) fn new(code: Code, text: impl Into<String>) -> Finding {
+        Finding { code, text: text.into(), advice: None, nodes: Vec::new() }
     }
 
-    pub(super) fn ok(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding::new(Level::Ok, subject, text)
-    }
-
-    pub(super) fn note(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding::new(Level::Note, subject, text)
-    }
-
-    pub(super) fn warning(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding::new(Level::Warning, subject, text)
-    }
-
-    pub(super) fn problem(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding::new(Level::Problem, subject, text)
+    pub(super) const fn level(&self) -> Level {
+        self.code.level()
     }
 
     pub(super) fn advice(mut self, advice: impl Into<String>) -> Finding {
@@ -102,7 +90,7 @@ const WIDTH: usize = 80;
 
 /// Shows a finding; its nodes are named unless they are all that were reached, or the text names them.
 pub(super) fn show(finding: &Finding, reached: usize, screen: &mut Screen) -> io::Result<()> {
-    let style = finding.level.style();
+    let style = finding.level().style();
     let mut lines = wrapped(&words::shown(finding.text.as_bytes(), 1_000));
     let named = finding.nodes.iter().all(|node| finding.text.contains(node));
     if finding.nodes.len() != reached && !named {
@@ -110,7 +98,7 @@ pub(super) fn show(finding: &Finding, reached: usize, screen: &mut Screen) -> io
     }
     for (number, line) in lines.iter().enumerate() {
         if number == 0 {
-            write!(screen, "{style}{:<9}{style:#}{:<13}", finding.level.name(), finding.subject)?;
+            write!(screen, "{style}{:<9}{style:#}{:<13}", finding.level().name(), finding.code.subject())?;
         } else {
             write!(screen, "{:INDENT$}", "")?;
         }
@@ -148,8 +136,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_several_nodes_is_said_once() {
-        let ok = |node| Finding::ok("memory", "fine").at(node);
-        let bad = Finding::warning("memory", "not fine").at("b");
+        let ok = |node| Finding::new(Code::NoEviction, "fine").at(node);
+        let bad = Finding::new(Code::Evicts, "not fine").at("b");
         let all = merged([ok("a"), bad.clone(), ok("c")]);
         assert_eq!(all, [Finding { nodes: vec!["a".into(), "c".into()], ..ok("a") }, bad]);
     }

@@ -1,4 +1,4 @@
-//! The same for programs: one line, with what was found and what it means.
+//! The same for programs: one line, with what was found and what it means. docs/doctor.md lists its fields.
 
 use std::time::Duration;
 
@@ -7,12 +7,18 @@ use tidegate::{ClusterInspection, Inspection, NodeInspection, Result, ServerInsp
 
 use super::findings::{Finding, Level};
 
+/// Counted up when a field or a code goes or means something else; new ones do not change it.
+const VERSION: u32 = 1;
+
 pub(super) fn report(inspection: &Inspection, findings: &[Finding]) -> Value {
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let count = |level| findings.iter().filter(|finding| finding.level() == level).count();
     json!({
+        "version": VERSION,
         "ok": count(Level::Problem) == 0,
         "problems": count(Level::Problem),
         "warnings": count(Level::Warning),
+        "prefix": inspection.prefix,
+        "deadline_ms": millis(inspection.deadline),
         "cluster": inspection.cluster.as_ref().and_then(|cluster| cluster.as_ref().ok()).map(of_cluster),
         "nodes": inspection.nodes.iter().map(of_node).collect::<Vec<_>>(),
         "findings": findings.iter().map(of_finding).collect::<Vec<_>>(),
@@ -67,8 +73,9 @@ fn of_server(server: &ServerInspection, fields: &mut Value) {
 
 fn of_finding(finding: &Finding) -> Value {
     json!({
-        "level": finding.level.name(),
-        "subject": finding.subject,
+        "code": finding.code.name(),
+        "level": finding.level().name(),
+        "subject": finding.code.subject(),
         "text": finding.text,
         "advice": finding.advice,
         "nodes": finding.nodes,
@@ -77,6 +84,10 @@ fn of_finding(finding: &Finding) -> Value {
 
 fn known<T: Clone + Into<Value>>(fact: &Result<T>) -> Value {
     fact.as_ref().map_or(Value::Null, |fact| fact.clone().into())
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn micros(time: Duration) -> u64 {

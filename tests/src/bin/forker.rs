@@ -35,7 +35,7 @@ fn main() {
         }
         ["leave", url, prefix] => leave(limiter(url, prefix, "1000")),
         ["inflight", url, prefix, limit, forks] => inflight(&limiter(url, prefix, limit), number(forks)),
-        ["halfway", url, prefix] => halfway(&limiter(url, prefix, "5")),
+        ["halfway", url, prefix] => halfway(&limiter(url, prefix, "5"), url),
         ["queue", url, prefix] => queue(&limiter(url, prefix, "5")),
         ["memory"] => memory(),
         _ => panic!("no such order: {arguments:?}"),
@@ -196,7 +196,7 @@ fn inflight(limiter: &Limiter, forks: usize) {
     say(&others.to_string());
 }
 
-fn halfway(limiter: &Limiter) {
+fn halfway(limiter: &Limiter, url: &str) {
     while check(limiter) {}
     let mut acquire = limiter.acquire("r", "k").timeout(Duration::from_secs(366 * 86_400)).into_future();
     let behind = limiter.acquire("r", "k").timeout(Duration::from_secs(367 * 86_400)).into_future();
@@ -208,6 +208,8 @@ fn halfway(limiter: &Limiter) {
     wait_for_a_word();
     let mut check = limiter.check("other", "k").into_future();
     assert!(Pin::new(&mut check).poll(&mut context).is_pending(), "nobody answers");
+    let mut inspection = Limiter::builder().url(url).inspect(PATIENCE);
+    assert!(Pin::new(&mut inspection).poll(&mut context).is_pending(), "nor here");
     match fork() {
         Some(child) => {
             end_of(child);
@@ -218,6 +220,8 @@ fn halfway(limiter: &Limiter) {
             let decision = check.wait().expect("the call can be meant");
             assert_eq!(decision.origin(), Origin::Open, "nobody answers it here");
             assert_eq!(decision.failure().map(|error| error.code()), Some("store_unavailable"));
+            let inspected = inspection.wait().map_err(|error| error.code());
+            assert!(matches!(inspected, Err("store_unavailable")), "{inspected:?}");
             say("answered");
             assert!(!sure(&fresh.wait().expect("the call can be meant")), "made before the fork, begun after it");
             drop(behind);

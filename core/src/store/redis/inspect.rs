@@ -149,11 +149,14 @@ impl Inspector {
                     used: number("used_memory"),
                 })
             }
-            None => configured_memory(&mut visit).await,
+            // What INFO would not tell is the first reason, where neither does.
+            None => configured_memory(&mut visit).await.map_err(|error| info.err().unwrap_or(error)),
         };
         let (round_trip, clock) = measure(&mut visit).await;
-        let owns = |slot: &u16| slots.is_empty() || slots.iter().any(|range| range.contains(slot));
-        let subjects = trial::subjects(&self.config.prefix, owns);
+        let prefix = Arc::clone(&self.config.prefix);
+        let owns = move |slot: &u16| slots.is_empty() || slots.iter().any(|range| range.contains(slot));
+        // Many are tried where a node has few slots, and meanwhile the I/O thread serves limiters.
+        let subjects = finished(tokio::task::spawn_blocking(move || trial::subjects(&prefix, owns))).await?;
         let lacks = permissions::lacking(&mut visit, &self.config.prefix, &subjects[0]).await;
         let is_tried = if visit.cluster { place == Place::Primary } else { true };
         let check =
@@ -208,6 +211,7 @@ async fn configured_memory(visit: &mut Visit) -> Result<MemoryInspection> {
 /// Asks for the time, again and again: what the fastest reply says of the clock is the most exact.
 async fn measure(visit: &mut Visit) -> (Result<RoundTrip>, Result<ClockInspection>) {
     let (began, base) = (clock::instant(), Clock::Asked.now(&mut Look::default()));
+    let between = clock::instant() - began;
     let (mut trips, mut clock) = (Vec::new(), Err(timeout()));
     while trips.len() < ROUND_TRIPS && clock::instant() - began < MEASURED_FOR {
         let sent = clock::instant();
@@ -224,7 +228,7 @@ async fn measure(visit: &mut Visit) -> (Result<RoundTrip>, Result<ClockInspectio
             break;
         }
         if trips.iter().all(|other| trip < *other) {
-            clock = ahead.map(|ahead| ClockInspection { ahead, within: trip / 2 });
+            clock = ahead.map(|ahead| ClockInspection { ahead, within: trip / 2 + between });
         }
         trips.push(trip);
     }

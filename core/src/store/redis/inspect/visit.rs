@@ -11,7 +11,7 @@ use super::super::connect::{self, Access, Mode};
 use super::super::failure::{self, Failure, unavailable};
 use super::super::timeout;
 use crate::clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How long connecting may take, and one answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -28,10 +28,9 @@ pub(super) struct Visit {
 impl Visit {
     pub(super) async fn open(address: &Address, access: &Access, until: Instant) -> Result<Visit> {
         let connecting = connect::connect(address, access);
-        let connected = tokio::time::timeout_at(soon(until).into(), connecting).await;
-        let connected = connected.unwrap_or_else(|_| {
-            Err(unavailable(&format!("{address} did not answer within {} ms", ANSWER_WITHIN.as_millis())))
-        })?;
+        let soon = soon(until);
+        let connected = tokio::time::timeout_at(soon.into(), connecting).await;
+        let connected = connected.unwrap_or_else(|_| Err(late(address, soon == until)))?;
         tokio::spawn(connected.driver);
         let (connection, cluster) = (connected.connection, connected.mode == Mode::Cluster);
         Ok(Visit { connection, address: address.clone(), cluster, until, lost: false })
@@ -83,17 +82,26 @@ impl Visit {
         }
     }
 
-    fn lose(&mut self) -> crate::error::Error {
+    fn lose(&mut self) -> Error {
         self.lost = true;
         timeout()
     }
+}
+
+/// Which of the two bounds it was: a server that was asked late has not had the time that is one answer's.
+fn late(address: &Address, at_the_end: bool) -> Error {
+    unavailable(&if at_the_end {
+        format!("{address} had not answered when the time for the whole inspection was up")
+    } else {
+        format!("{address} did not answer within {} ms", ANSWER_WITHIN.as_millis())
+    })
 }
 
 fn soon(until: Instant) -> Instant {
     until.min(clock::instant() + ANSWER_WITHIN)
 }
 
-fn told(error: &RedisError) -> crate::error::Error {
+fn told(error: &RedisError) -> Error {
     match failure::of(error) {
         Failure::Lost(error) | Failure::Refused(error) => error,
         _ => unavailable(&error.to_string()),
