@@ -233,7 +233,7 @@ fn open_answer() -> io::Result<Line> {
     let (ours, peer) = (ours.build().map_err(io::Error::other)?, builder().build().map_err(io::Error::other)?);
     let check = |limiter: &Limiter| drop(black_box(limiter.check("login", key().as_str()).wait()));
     check(&ours);
-    assert_eq!(ours.metrics().errors.len(), 1, "the circuit is open");
+    assert_eq!(ours.metrics().nodes[0].opened, 1, "the circuit is open");
     let each = |limiter: &Limiter| nanoseconds(|| (0..CHECKS).for_each(|_| check(limiter))) / CHECKS as u64;
     let (ours, peer) = median(|| (each(&ours), each(&peer)));
     let unit = Unit::Nanoseconds;

@@ -88,9 +88,10 @@ impl Breaker {
             return Ok(());
         }
         match &mut self.state().open {
-            Some(open) if open.probing || now < open.until => Err(open.why.clone()),
+            Some(open) if now < open.until => Err(open.why.clone()),
             Some(open) => {
-                open.probing = true;
+                // One that hears nothing is not waited for longer than another would be put off.
+                (open.probing, open.until) = (true, now + self.bounds.max_wait);
                 Ok(())
             }
             None => Ok(()),

@@ -1,5 +1,6 @@
 //! Results for threads that cannot be called: the event loops of other languages.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -39,7 +40,9 @@ use crate::trace::Span;
 /// # Ok::<(), tidegate::Error>(())
 /// ```
 ///
-/// Every ticket comes once, in no order, by the deadline of its call. When the queue and its clones are dropped, calls
+/// Every ticket comes once, in no order, by the deadline of its call, but for what `submit` answered at once. The queue
+/// has no bound of its own: whoever submits bounds what is [`pending`](Completions::pending).
+/// When the queue and its clones are dropped, calls
 /// that are on their way have nobody left to take their answer: a charge that such a check or acquire makes is given
 /// back. What has come and was not drained stands.
 ///
@@ -246,10 +249,12 @@ pub(crate) enum Waiter {
 impl Waiter {
     /// Tells the answer, or gives it back where nobody waits any more.
     pub(crate) fn send(self, answer: Answer) -> std::result::Result<(), Answer> {
-        match self {
+        let send = || match self {
             Waiter::Future(sender) => sender.send(answer),
             Waiter::Queue(ticket) => ticket.answer(answer),
-        }
+        };
+        // A waker or `wake` that panics has been told all the same, and others wait to be told here.
+        catch_unwind(AssertUnwindSafe(send)).unwrap_or(Ok(()))
     }
 }
 

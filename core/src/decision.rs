@@ -31,8 +31,18 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Every origin.
-    pub(crate) const ALL: [Origin; 5] = [Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
+    /// Every origin, in order.
+    pub(crate) const ALL: [Origin; Origin::Closed as usize + 1] =
+        [Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
+
+    /// What decisions of this origin say: whether the request may pass.
+    pub(crate) const fn outcomes(self) -> &'static [bool] {
+        match self {
+            Origin::Store | Origin::Local => &[true, false],
+            Origin::Open => &[true],
+            Origin::DenyCache | Origin::Closed => &[false],
+        }
+    }
 
     /// The origin's name: `store`, `deny_cache`, `local`, `open` or `closed`.
     #[must_use]
@@ -411,4 +421,14 @@ fn binding(plan: &Plan, reply: &Reply) -> u8 {
 fn longest(times: impl Iterator<Item = Option<u64>>) -> Option<Duration> {
     let longest = times.reduce(|a, b| Some(a?.max(b?)))??;
     Some(Duration::from_micros(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_listed_in_their_order() {
+        assert!(Origin::ALL.iter().enumerate().all(|(place, origin)| *origin as usize == place));
+    }
 }

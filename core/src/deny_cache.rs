@@ -118,6 +118,16 @@ impl DenyCache {
         }
     }
 
+    /// The same where anything is remembered; else other refusals may be remembered meanwhile.
+    pub(crate) fn forget_if_known(&self, subject: &Subject) {
+        let (hash, shard) = self.shard(subject);
+        let known = shard.table.find(hash, |entry| entry.subject == *subject).is_some();
+        drop(shard);
+        if known {
+            self.forget(subject);
+        }
+    }
+
     /// A peek tells how things stand, and an id may have been seen: neither is answered from memory.
     fn serves(&self, call: &Call) -> bool {
         !self.max.is_zero() && call.action == Action::Check && !request_id::is_given(&call.id)

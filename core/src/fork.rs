@@ -26,10 +26,10 @@ pub(crate) fn generation() -> u64 {
 pub(crate) fn watch() -> std::io::Result<()> {
     use std::sync::atomic::AtomicBool;
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    if WATCHED.load(Ordering::Acquire) {
+    // One thread registers; whoever comes in that very moment goes on.
+    if WATCHED.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
-    // Two threads that come at once both register: the number then moves by two, which is as good.
     #[allow(
         unsafe_code,
         reason = "there is no safe way to hear of forks; the function that is registered is sound \
@@ -38,9 +38,9 @@ pub(crate) fn watch() -> std::io::Result<()> {
     // SAFETY: `in_child` is a function of the right type, and pthread_atfork takes nothing else of ours.
     let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     if failed != 0 {
+        WATCHED.store(false, Ordering::Release);
         return Err(std::io::Error::from_raw_os_error(failed));
     }
-    WATCHED.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -86,6 +86,16 @@ impl<T> PerProcess<T> {
     /// Whether it was made in this process, and not in one that this was forked from.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.generation == generation()
+    }
+
+    /// This process's value, if it was made.
+    pub(crate) fn made(&self) -> Option<&T> {
+        let generation = generation();
+        let mut one = self;
+        while one.generation != generation {
+            one = one.next.get()?;
+        }
+        Some(one.value())
     }
 
     /// This process's value, made now if it is a child that has none yet. Threads that come at once may each make one:

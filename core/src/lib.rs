@@ -108,7 +108,7 @@ pub use inspection::{
 };
 pub use key::Key;
 pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, LogEntry, Pending};
-pub use metrics::{BreakerState, DecisionCount, Histogram, Metrics, NodeMetrics};
+pub use metrics::{BreakerState, DecisionCount, ErrorCount, Histogram, Metrics, NodeMetrics};
 pub use receipt::Receipt;
 pub use record::Record;
 pub use rule::{Algorithm, Limit, OnError, Rule};

@@ -7,6 +7,7 @@ mod log;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use self::builder::Builder;
@@ -212,17 +213,17 @@ impl Limiter {
     pub fn metrics(&self) -> Metrics {
         let inner = &self.inner;
         let decisions = inner.rules.iter().flat_map(|bound| inner.decisions(bound)).collect();
-        let (counted, errors) = (Metrics { decisions, ..Metrics::default() }, inner.counters.errors());
-        let hits = counted.decisions.iter().filter(|row| row.origin == Origin::DenyCache);
-        let counted = Metrics { errors, deny_cache_hits: hits.map(|row| row.count).sum(), ..counted };
+        let deny_cache_hits = inner.counters.deny_cache_hits.load(Ordering::Relaxed);
+        let counted = Metrics { decisions, errors: inner.counters.errors(), deny_cache_hits, ..Metrics::default() };
         match &inner.store {
             Store::Memory(store) => {
-                let (keys, forced_out) = store.usage();
-                Metrics { keys: Some(keys), forced_out, ..counted }
+                let (keys, evicted) = store.usage();
+                Metrics { keys: Some(keys), evicted, ..counted }
             }
-            Store::Redis(remote) => match remote.store() {
-                Ok(store) => store.metrics(counted),
-                Err(_) => counted,
+            // A forked child that has not asked yet has no servers to tell of.
+            Store::Redis(remote) => match remote.opened() {
+                Some(store) => store.metrics(counted),
+                None => counted,
             },
         }
     }
@@ -293,7 +294,9 @@ impl Inner {
                 ([name], Some(text)) => {
                     let bound = self.bound(name)?;
                     let rule = Rule::parse(name.as_str(), text)?.on_error(bound.rule.failure_policy());
-                    self.planned([&rule], Rows::from_slice(&[bound.row]))
+                    let plan =
+                        Plan::new([&rule], &self.prefix)?.counted(Rows::from_slice(&[bound.row]), &self.counters);
+                    Ok(Arc::new(plan.given_at_call()))
                 }
                 _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
             }
@@ -327,6 +330,7 @@ impl Inner {
             }
             Store::Redis(remote) => match remote.store().ok().and_then(|store| store.remembered(&call)) {
                 Some(reply) => {
+                    self.counters.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
                     let counts = call.counts;
                     let decision = Decision::from_cache(call, reply);
                     if counts {
@@ -359,11 +363,12 @@ impl Inner {
             Store::Memory(store) => store.decided(bound.row as usize),
             Store::Redis(_) => [0, 0],
         };
+        let is_memory = matches!(self.store, Store::Memory(_));
         let counted = self.counters.of_rule(bound.row as usize).map(|(origin, allowed, count)| {
             let more = if origin == Origin::Store { in_memory[usize::from(allowed)] } else { 0 };
             DecisionCount { rule: bound.rule.name().to_owned(), origin, allowed, count: count + more }
         });
-        counted.filter(|row| row.count > 0).collect()
+        counted.filter(|row| !is_memory || row.origin == Origin::Store).collect()
     }
 
     /// Counts an error that a call returns.

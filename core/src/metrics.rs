@@ -20,29 +20,31 @@ use crate::error::ErrorKind;
 /// let limiter = Limiter::builder().rule("login", "1/m").build()?;
 /// limiter.check("login", "alice").wait()?;
 /// limiter.check("login", "alice").wait()?;
-/// let counts = limiter.metrics().decisions.iter().map(|row| (row.allowed, row.count)).collect::<Vec<_>>();
-/// assert_eq!(counts, [(true, 1), (false, 1)]);
+/// for row in &limiter.metrics().decisions {
+///     assert_eq!((&*row.rule, row.origin.name(), row.count), ("login", "store", 1)); // one allowed, and one not
+/// }
 /// assert!(limiter.metrics().prometheus().contains("tidegate_decisions_total"));
 /// # Ok::<(), tidegate::Error>(())
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// What checks and acquires were answered: a row for each rule, origin and outcome that has occurred, by rule. A call
-    /// of several rules counts for each of them. Peeks and counts are no decisions, and of an acquire its end alone is.
+    /// What checks and acquires were answered: a row for each rule, origin and outcome that can be, by rule. A call of
+    /// several rules counts for each of them. Peeks and counts are no decisions, and of an acquire its end alone is.
     pub decisions: Vec<DecisionCount>,
-    /// The errors that calls returned, and those that made a failure policy decide, by kind.
-    pub errors: Vec<(ErrorKind, u64)>,
-    /// The decisions that this process's memory of refusals made; a part of `decisions`.
+    /// The errors that calls returned, and those that made a failure policy decide: every kind.
+    pub errors: Vec<ErrorCount>,
+    /// How often this process's memory of refusals spared a call to a server.
     pub deny_cache_hits: u64,
-    /// The charges given back because their answer came after the call was answered as refused.
+    /// The charges that were sent back since nobody had taken them as admitted: their answer came after the call was
+    /// answered as refused, or whoever had called was gone.
     pub late_refunds: u64,
     /// The keys that the memory store keeps; none for a store elsewhere.
     pub keys: Option<usize>,
-    /// The live keys that the memory store's bound has forced out: each may have been admitted anew.
-    pub forced_out: u64,
+    /// The live keys that the memory store has evicted to keep its bound: each may have been admitted anew.
+    pub evicted: u64,
     /// How long checks and peeks took that went to a server, from the call to its answer, in microseconds. What was
-    /// not answered counts with its deadline.
+    /// not answered in time counts with its deadline; what could not be sent, or was refused, not at all.
     pub latency: Histogram,
     /// How many checks and peeks left together, a run of the script each.
     pub batch_sizes: Histogram,
@@ -64,12 +66,22 @@ pub struct DecisionCount {
     pub count: u64,
 }
 
+/// How often calls met errors of one kind.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorCount {
+    /// The kind.
+    pub kind: ErrorKind,
+    /// How often.
+    pub count: u64,
+}
+
 /// How often something was of which size.
 #[non_exhaustive]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// The largest size of each class, without the last class, which has none.
-    pub bounds: &'static [u64],
+    pub bounds: Vec<u64>,
     /// How often a size fell into each class: one more than there are bounds.
     pub counts: Vec<u64>,
     /// All sizes together.
@@ -131,14 +143,14 @@ pub(crate) type Rows = SmallVec<[u32; 4]>;
 pub(crate) struct Counters {
     rules: Vec<[AtomicU64; 2 * Origin::ALL.len()]>,
     errors: [AtomicU64; ErrorKind::ALL.len()],
+    /// Calls that this process's memory of refusals answered.
+    pub(crate) deny_cache_hits: AtomicU64,
 }
 
 impl Counters {
     pub(crate) fn new(rules: usize) -> Counters {
-        Counters {
-            rules: (0..rules).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
-            errors: Default::default(),
-        }
+        let rules = (0..rules).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
+        Counters { rules, errors: Default::default(), deny_cache_hits: AtomicU64::new(0) }
     }
 
     pub(crate) fn decided(&self, rows: &Rows, origin: Origin, allowed: bool) {
@@ -154,16 +166,16 @@ impl Counters {
     /// What was counted of one rule: the origin, whether allowed, how often.
     pub(crate) fn of_rule(&self, row: usize) -> impl Iterator<Item = (Origin, bool, u64)> {
         Origin::ALL.iter().flat_map(move |origin| {
-            [true, false].map(|allowed| {
-                let count = &self.rules[row][2 * *origin as usize + usize::from(allowed)];
-                (*origin, allowed, count.load(Ordering::Relaxed))
+            origin.outcomes().iter().map(move |allowed| {
+                let count = &self.rules[row][2 * *origin as usize + usize::from(*allowed)];
+                (*origin, *allowed, count.load(Ordering::Relaxed))
             })
         })
     }
 
-    pub(crate) fn errors(&self) -> Vec<(ErrorKind, u64)> {
-        let each = ErrorKind::ALL.iter().map(|kind| (*kind, self.errors[*kind as usize].load(Ordering::Relaxed)));
-        each.filter(|(_, count)| *count > 0).collect()
+    pub(crate) fn errors(&self) -> Vec<ErrorCount> {
+        let count = |kind: &ErrorKind| self.errors[*kind as usize].load(Ordering::Relaxed);
+        ErrorKind::ALL.iter().map(|kind| ErrorCount { kind: *kind, count: count(kind) }).collect()
     }
 }
 
@@ -206,7 +218,7 @@ impl Meter {
 
     pub(crate) fn read(&self) -> Histogram {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        Histogram { bounds: self.bounds, counts, sum: self.sum.load(Ordering::Relaxed) }
+        Histogram { bounds: self.bounds.to_vec(), counts, sum: self.sum.load(Ordering::Relaxed) }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) local: Option<Arc<Plan>>,
     pub(crate) enforces: bool,
     pub(crate) has_log: bool,
+    /// Whether its limits were given at the call.
+    pub(crate) at_call: bool,
     has_enforced_log: bool,
     /// Where its decisions are counted, if anywhere.
     pub(crate) rows: Rows,
@@ -86,11 +88,26 @@ impl Plan {
             enforces: limits.iter().any(|limit| limit.enforce),
             has_log: limits.iter().any(|limit| is_log(&limit)),
             has_enforced_log: limits.iter().any(|limit| is_log(&limit) && limit.enforce),
+            at_call: false,
             rows: Rows::new(),
             place: NOWHERE,
             counters: None,
             limits,
         }
+    }
+
+    /// The same plan, of limits that were given at a call.
+    pub(crate) fn given_at_call(self) -> Plan {
+        Plan { at_call: true, ..self }
+    }
+
+    /// How many members a charge of so much adds to logs, which keep one for each unit.
+    pub(crate) fn units_kept(&self, cost: u32) -> u32 {
+        if !self.has_log {
+            return 0;
+        }
+        let logs = self.limits.iter().filter(|limit| limit.algorithm == Algorithm::SlidingWindowLog).count();
+        cost.saturating_mul(u32::try_from(logs).unwrap_or(u32::MAX))
     }
 
     /// The cost, if it can be meant.

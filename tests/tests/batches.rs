@@ -1,13 +1,15 @@
 //! Many calls in one run of the script: each sees what those before it wrote, and none spoils another's answer.
 
-use std::future::IntoFuture as _;
+use std::future::{Future as _, IntoFuture as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use futures_executor::block_on;
 use futures_util::future::join_all;
 use tidegate::{Decision, Limiter, OnError, Origin, Rule};
-use tidegate_tests::limiters::Sure as _;
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -198,7 +200,40 @@ fn a_hung_server_is_sent_little_and_each_call_ends_at_its_deadline() {
     }
     server.resume();
     // What had left was charged, came to light late, and is given back; the rest was never sent.
-    eventually(SOON, || limiter.metrics().late_refunds > 0 && limiter.peek("r", "k").sure().remaining() == 100);
+    let left = || limiter.peek("r", "k").deadline(SOON).wait().expect("it can be meant").remaining();
+    eventually(SOON, || limiter.metrics().late_refunds > 0 && left() == 100);
     assert!(limiter.metrics().late_refunds <= 256, "two batches at the most");
     assert!(runs(&server) - before < 300);
+}
+
+/// Somebody's waker, which is broken.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that is broken on purpose");
+    }
+}
+
+#[test]
+fn wakers_that_panic_stop_nobody_else() {
+    let server = Server::start();
+    let limiter =
+        Limiter::builder().url(&server.url()).deadline(SOON).rule("r", "9/h").build().expect("it can be meant");
+    limiter.ready(SOON).wait().expect("the server is up");
+    for round in 0..3 {
+        let before = limiter.metrics().latency.count();
+        server.pause();
+        let broken = Waker::from(Arc::new(Broken));
+        let mut calls: Vec<_> = (0..4)
+            .map(|key| limiter.check("r", format!("{round} {key}")).deadline(Duration::from_millis(50)).into_future())
+            .collect();
+        for call in &mut calls {
+            assert!(Pin::new(call).poll(&mut Context::from_waker(&broken)).is_pending());
+        }
+        eventually(SOON, || limiter.metrics().latency.count() > before);
+        server.resume();
+        let admitted = || limiter.check("r", "k").deadline(Duration::from_secs(2)).wait().expect("it can be meant");
+        eventually(SOON, || admitted().origin() == Origin::Store);
+    }
 }

@@ -51,6 +51,7 @@ fn only_the_same_call_is_answered() {
     assert_eq!(refused_by(&limiter, "other", 3), None, "another rule");
     assert!(limiter.check("r", "another").cost(3).sure().allowed(), "another key");
     assert!(limiter.check("r", "k").cost(3).limits("9/h").sure().allowed(), "a raised limit");
+    assert_eq!(refused_by(&limiter, "r", 3), Some(Origin::Store), "which may have freed what it had refused");
     assert_eq!(refused_by(&limiter, "r", 3), Some(Origin::DenyCache));
 
     assert!(limiter.check("log", "k").request_id("one").sure().allowed());
@@ -124,4 +125,14 @@ fn a_flood_on_limited_keys_costs_the_server_nothing_and_little_memory() {
     let before = calls();
     (0..10_000).for_each(|_| assert!(!limiter.check("r", "hot").sure().allowed()));
     assert!(calls() - before < 1_000, "a refusal a second at the most");
+}
+
+#[test]
+fn a_faster_rate_given_at_a_call_ends_what_it_has_raised() {
+    let limiter = build(builder("raise").deny_cache_max(Duration::from_secs(60)), &[("r", "1/h gcra")]);
+    assert_eq!(drain(&limiter, "r", "k", 1), 1);
+    assert_eq!([(); 2].map(|()| refused_by(&limiter, "r", 1)), [Some(Origin::Store), Some(Origin::DenyCache)]);
+    // The bucket is refilled by the faster of the stored and the asked rate, and this one is stored.
+    assert!(limiter.check("r", "k").limits("3600000/h gcra").sure().allowed());
+    eventually(SOON, || refused_by(&limiter, "r", 1).is_none());
 }

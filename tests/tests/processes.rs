@@ -109,10 +109,10 @@ fn p5_charges_and_refunds_of_32_threads_leave_what_was_kept() {
 fn p3_a_million_keys_take_no_thread_and_the_bound_holds() {
     let arguments = ["100000", "1000000"];
     let bounded = said(start(&mut Command::new(HAMMER), "keys", &arguments));
-    let [before, after, most, forced_out] = numbers(&bounded);
+    let [before, after, most, evicted] = numbers(&bounded);
     assert_eq!(after, before, "no thread per key");
     assert!((90_000..=100_000).contains(&most), "the bound holds, and is used: {most}");
-    assert_eq!(forced_out, 1_000_000 - most, "every live key that had to go is told of");
+    assert_eq!(evicted, 1_000_000 - most, "every live key that had to go is told of");
 
     let unbounded = said(start(&mut Command::new(HAMMER), "keys", &["2000000", "1000000"]));
     assert_eq!(numbers(&unbounded), [before, before, 1_000_000, 0]);
@@ -134,7 +134,7 @@ fn p3_keys_whose_time_is_over_make_room() {
         place.clock.forward(60_000_000);
     }
     let usage = limiter.metrics();
-    assert_eq!(usage.forced_out, 0, "nothing that mattered had to go");
+    assert_eq!(usage.evicted, 0, "nothing that mattered had to go");
     assert!(usage.keys.is_some_and(|keys| keys <= 1_000), "{usage:?}");
 }
 
@@ -145,7 +145,7 @@ fn p3_what_a_refund_or_a_faster_rate_has_made_whole_goes_first() {
     let full = || assert_eq!(limiter.check("short", "full").cost(10).sure().remaining(), 0);
     let still_full = || {
         assert!(limiter.check("short", "new").sure().allowed());
-        assert_eq!(limiter.metrics().forced_out, 0, "what was whole went first");
+        assert_eq!(limiter.metrics().evicted, 0, "what was whole went first");
         assert!(!limiter.check("short", "full").sure().allowed());
         for key in ["full", "new"] {
             limiter.reset("short", key).wait().expect("it is memory");

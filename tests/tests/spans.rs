@@ -61,7 +61,7 @@ fn calls_and_batches_have_spans_and_no_key_is_in_them() {
         &["tidegate.check{rules=\"login\" cost=1 peek=false allowed=true origin=\"store\"}"],
         &["tidegate.check{rules=\"login\" cost=1 peek=false allowed=false origin=\"deny_cache\"}"],
         &["tidegate.check{rules=\"api\" cost=1 peek=true allowed=true origin=\"store\"}"],
-        &["tidegate.call{call=\"acquire\"}:tidegate.check{rules=\"api\" cost=9", "allowed=false"],
+        &["tidegate.call{call=\"acquire\" rule=\"api\"}:tidegate.check{rules=\"api\" cost=9", "allowed=false"],
         &["tidegate.call{call=\"refund\"}"],
         &["tidegate.call{call=\"reset\" rule=\"api\" error=\"invalid_request\"}"],
         &["tidegate.check{rules=\"login\"", "origin=\"closed\" failure=\"store_unavailable\"}"],

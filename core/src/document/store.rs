@@ -69,7 +69,7 @@ pub(crate) struct Store {
     /// How to log in to sentinels; they are not logged in to if absent.
     pub(crate) sentinel: Sentinel,
     /// Where servers are reached that announce other addresses: `host:port` to `host:port`, or a host to a host.
-    addresses: BTreeMap<String, String>,
+    address_map: BTreeMap<String, String>,
 }
 
 /// How to log in to sentinels, which have users of their own.
@@ -157,7 +157,7 @@ impl Default for Store {
             batch_across_slots: true,
             tls: None,
             sentinel: Sentinel::default(),
-            addresses: BTreeMap::new(),
+            address_map: BTreeMap::new(),
         }
     }
 }
@@ -183,10 +183,10 @@ impl Store {
     }
 
     /// Where servers are reached that announce other addresses.
-    pub(crate) fn addresses(&self) -> Result<Addresses> {
+    pub(crate) fn address_map(&self) -> Result<Addresses> {
         let mut addresses = Addresses::default();
-        for (announced, reached) in &self.addresses {
-            addresses.add(announced, reached).map_err(|error| error.within("store.addresses"))?;
+        for (announced, reached) in &self.address_map {
+            addresses.add(announced, reached).map_err(|error| error.within("store.address_map"))?;
         }
         Ok(addresses)
     }
@@ -197,7 +197,7 @@ impl Store {
         self.password_source().check()?;
         self.key_source().check()?;
         self.sentinel.password_source().check()?;
-        self.addresses()?;
+        self.address_map()?;
         if self.url.as_ref().is_some_and(|url| url.0.is_empty()) {
             return Err(invalid("store: url is empty; write one such as redis://127.0.0.1:6379, or leave it out"));
         }

@@ -30,7 +30,7 @@ server_name = "redis.internal"
 username = "watcher"
 password = "hunter2"
 
-[store.addresses]
+[store.address_map]
 "10.0.0.1:6379" = "127.0.0.1:7001"
 
 [rules]
@@ -143,18 +143,21 @@ fn says_what_to_write_instead() {
             "store.sentinel: password and password_file are both there",
         ),
         (
-            json!({"version": 1, "store": {"addresses": {"a:1": "b"}}}),
-            "store.addresses: only one of a:1 and where it is reached has a port; write host:port for host:port, ",
+            json!({"version": 1, "store": {"address_map": {"a:1": "b"}}}),
+            "store.address_map: only one of a:1 and where it is reached has a port; write host:port for host:port, ",
         ),
         (
-            json!({"version": 1, "store": {"addresses": {"redis://:hunter2@a": "b"}}}),
-            "store.addresses: an announced address cannot be read",
+            json!({"version": 1, "store": {"address_map": {"redis://:hunter2@a": "b"}}}),
+            "store.address_map: an announced address cannot be read",
         ),
         (
-            json!({"version": 1, "store": {"addresses": {"a": "redis://:hunter2@b"}}}),
-            "store.addresses: where a is reached cannot be read",
+            json!({"version": 1, "store": {"address_map": {"a": "redis://:hunter2@b"}}}),
+            "store.address_map: where a is reached cannot be read",
         ),
-        (json!({"version": 1, "store": {"addresses": {"a": 1}}}), "store.addresses.a: write text; this is a number"),
+        (
+            json!({"version": 1, "store": {"address_map": {"a": 1}}}),
+            "store.address_map.a: write text; this is a number",
+        ),
         (json!({"version": 1, "store": {"prefix": "a{b"}}), "store: prefix \"a{b\" cannot be used"),
         (json!({"version": 1, "store": {"url": ""}}), "store: url is empty"),
         (json!({"version": 1, "store": {"max_keys": 0}}), "store: max_keys is out of range; write 1 to 1000000000"),

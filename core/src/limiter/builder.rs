@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::line::Lines;
 use super::{Bound, Inner, Limiter, MAX_DEADLINE, PLANS, Pending, Store};
 use crate::breaker::Bounds;
@@ -129,7 +131,7 @@ impl Builder {
     /// Where a server is reached that announces another address, to the nodes of its cluster or to sentinels: `host:port`
     /// and `host:port`, or two hosts, which keeps the ports. What the URL says is reached as it is written. A bad address
     /// is `invalid_document`.
-    pub fn address(mut self, announced: &str, reached: &str) -> Builder {
+    pub fn map_address(mut self, announced: &str, reached: &str) -> Builder {
         match self.addresses.add(announced, reached) {
             Ok(()) => self,
             Err(error) => self.fail(error),
@@ -142,7 +144,7 @@ impl Builder {
         let store = document.store();
         // A password's file is read at each connect, and need not be there yet.
         let password = if store.password_file().is_some() { Ok(None) } else { store.password() };
-        let (password, secret, addresses) = match (password, store.key_secret(), store.addresses()) {
+        let (password, secret, addresses) = match (password, store.key_secret(), store.address_map()) {
             (Ok(password), Ok(secret), Ok(addresses)) => (password, secret, addresses),
             (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return self.fail(error),
         };
@@ -183,7 +185,16 @@ impl Builder {
     /// The first thing that was wrong: `invalid_rule`, `invalid_document`; `store_unavailable` if the I/O thread cannot
     /// be started.
     pub fn build(self) -> Result<Limiter> {
-        if let Some(error) = self.error {
+        let checked = self.checked()?;
+        fork::watch().map_err(|error| {
+            Error::new(ErrorKind::StoreUnavailable, format!("forks of this process cannot be noticed: {error}"))
+        })?;
+        checked.open()
+    }
+
+    /// What is wrong before any server is asked, the first of it.
+    fn checked(mut self) -> Result<Builder> {
+        if let Some(error) = self.error.take() {
             return Err(error);
         }
         crate::key::check_prefix(&self.prefix)?;
@@ -197,9 +208,10 @@ impl Builder {
             return Err(document_error("deny_cache_max is out of range; write 0 to 60 s"));
         }
         self.options.breaker.check().map_err(document_error)?;
-        fork::watch().map_err(|error| {
-            Error::new(ErrorKind::StoreUnavailable, format!("forks of this process cannot be noticed: {error}"))
-        })?;
+        Ok(self)
+    }
+
+    fn open(self) -> Result<Limiter> {
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
@@ -224,28 +236,29 @@ impl Builder {
     }
 
     /// Looks at the servers that the URL leads to: each node of a cluster, on connections of its own. Rules do not
-    /// matter here. Everything is answered or given up within `timeout` (at most 60 s; 5 s is plenty).
+    /// matter here. Everything is answered or given up within `timeout` (above 0, at most 60 s; 5 s is plenty).
     ///
-    /// Each primary decides some checks for a random subject under the prefix; what they write is deleted at once, and
-    /// would expire within seconds.
+    /// Each primary decides some checks for a random subject under the prefix. On every node one key more of that subject,
+    /// which ends in `:doctor`, shows what the user is allowed. All of it is deleted at once; where the user may not
+    /// delete, it expires within seconds: the `:doctor` key 10 s after it was written, what the checks wrote within half a minute.
     ///
     /// # Errors
     /// `invalid_document` for what [`build`](Builder::build) would refuse in the store's options, and where there is no
-    /// URL; `store_unavailable` if the I/O thread cannot be started. Servers that fail are no error: the inspection says
-    /// what is wrong with them.
+    /// URL; `invalid_request` for a timeout out of range; `store_unavailable` if the I/O thread cannot be started. Servers
+    /// that fail are no error: the inspection says what is wrong with them.
     pub fn inspect(self, timeout: Duration) -> Pending<Inspection> {
         Pending::new(async move {
-            let inspector = self.inspector(timeout.min(MAX_DEADLINE))?;
-            let work = io::handle()?.spawn(inspector.inspect());
-            work.await.map_err(|_| super::ended())
+            let inspector = self.checked()?.inspector(timeout)?;
+            let (answer, owed) = oneshot::channel();
+            io::handle()?.spawn(async move { drop(answer.send(inspector.inspect().await)) });
+            io::owed(owed).await.ok_or_else(super::ended)
         })
     }
 
-    fn inspector(mut self, timeout: Duration) -> Result<Inspector> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
+    fn inspector(self, timeout: Duration) -> Result<Inspector> {
+        if timeout.is_zero() || timeout > MAX_DEADLINE {
+            return Err(Error::new(ErrorKind::InvalidRequest, "the timeout is out of range; write 1 ms to 60 s"));
         }
-        crate::key::check_prefix(&self.prefix)?;
         let url = self.url.as_ref().ok_or_else(|| {
             document_error(
                 "there is no server to look at: without a url, state is in memory; write one such as \
@@ -311,6 +324,12 @@ fn reached(url: &Secret, mut access: Access) -> Result<(Location, Access)> {
     access.username = access.username.or_else(|| location.username.clone());
     access.password = access.password.or_else(|| location.password.clone());
     access.database = location.database;
+    if access.username.is_some() && access.password.is_none() && access.password_file.is_none() {
+        return Err(document_error(
+            "there is a username and no password, and without one nobody is logged in; write password or \
+             password_file (any password for a user with nopass), or leave the username out",
+        ));
+    }
     if location.tls {
         access.tls.get_or_insert_default();
     } else if access.tls.take().is_some() {

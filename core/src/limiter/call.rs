@@ -73,6 +73,14 @@ pub(super) enum Target<'a> {
 }
 
 impl Target<'_> {
+    /// The rule, where it is one that the limiter has.
+    fn rule(&self) -> Option<&str> {
+        match self {
+            Target::One(bound) => Some(bound.rule.name()),
+            Target::Named(_) => None,
+        }
+    }
+
     #[inline]
     fn plan(self, inner: &Inner, limits: Option<&str>) -> Result<Arc<Plan>> {
         match (self, limits) {
@@ -264,9 +272,7 @@ impl<'a> Acquire<'a> {
     /// # Errors
     /// As [`Check::wait`]. A timeout is a refusal, not an error.
     pub fn wait(self) -> Result<Decision> {
-        let (inner, until) = (&self.check.limiter.inner, clock::after(self.timeout));
-        let call = self.check.judged().inspect_err(|error| inner.failed(error))?;
-        Ok(Span::call("acquire", None).within(|| blocking::wait(line::acquire(inner, call, until))))
+        self.into_future().wait()
     }
 
     /// Waits for an event loop, on the I/O thread; the decision comes to the queue under this ticket.
@@ -275,11 +281,15 @@ impl<'a> Acquire<'a> {
     /// As [`wait`](Acquire::wait); `invalid_request` for a queue that was made before a fork of this process, and
     /// `store_unavailable` if the I/O thread cannot be started. Nothing comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
-        let (limiter, until) = (self.check.limiter.clone(), clock::after(self.timeout));
+        let (limiter, until, span) = (self.check.limiter.clone(), clock::after(self.timeout), self.span());
         let call = self.check.judged().inspect_err(|error| limiter.inner.failed(error))?;
         let waiting = limiter.clone();
         let acquire = async move { Ok(line::acquire(&waiting.inner, call, until).await) };
-        to.run(ticket, Some(limiter), Span::call("acquire", None).follow(acquire))
+        to.run(ticket, Some(limiter), span.follow(acquire))
+    }
+
+    fn span(&self) -> Span {
+        Span::call("acquire", self.check.target.rule())
     }
 }
 
@@ -288,9 +298,9 @@ impl IntoFuture for Acquire<'_> {
     type IntoFuture = Pending<Decision>;
 
     fn into_future(self) -> Pending<Decision> {
-        let (limiter, timeout) = (self.check.limiter, self.timeout);
+        let (limiter, timeout, span) = (self.check.limiter, self.timeout, self.span());
         let call = self.check.judged();
-        limiter.begin(Span::call("acquire", None), move |limiter| async move {
+        limiter.begin(span, move |limiter| async move {
             Ok(line::acquire(&limiter.inner, call?, clock::after(timeout)).await)
         })
     }

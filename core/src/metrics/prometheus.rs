@@ -7,7 +7,7 @@ use super::{BreakerState, Histogram, Metrics};
 
 impl Metrics {
     /// The text that Prometheus scrapes (`text/plain; version=0.0.4`): every name begins with `tidegate_`, times are in
-    /// seconds, and no label holds a key.
+    /// seconds, and no label holds a key. One limiter's text is one page: two on a page would say everything twice.
     #[must_use]
     pub fn prometheus(&self) -> String {
         let mut page = Page::default();
@@ -21,8 +21,8 @@ impl Metrics {
             );
         }
         page.family("errors_total", "counter", "Errors returned, or answered by a failure policy, by kind.");
-        for (kind, count) in &self.errors {
-            page.sample("errors_total", &[("kind", kind.code())], *count);
+        for error in &self.errors {
+            page.sample("errors_total", &[("kind", error.kind.code())], error.count);
         }
         page.single(
             "deny_cache_hits_total",
@@ -33,16 +33,16 @@ impl Metrics {
         page.single(
             "late_refunds_total",
             "counter",
-            "Charges given back since they came to light too late.",
+            "Charges sent back since nobody had taken them as admitted.",
             self.late_refunds,
         );
         if let Some(keys) = self.keys {
             page.single("memory_keys", "gauge", "Keys that the memory store keeps.", keys as u64);
             page.single(
-                "memory_forced_out_total",
+                "memory_evicted_total",
                 "counter",
-                "Live keys that the memory store's bound forced out.",
-                self.forced_out,
+                "Live keys that the memory store evicted to keep its bound.",
+                self.evicted,
             );
         } else {
             page.histogram(
@@ -129,7 +129,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{DecisionCount, Meter, NodeMetrics};
+    use crate::metrics::{DecisionCount, ErrorCount, Meter, NodeMetrics};
     use crate::{ErrorKind, Origin};
 
     #[test]
@@ -141,11 +141,11 @@ mod tests {
         let rule = "a\"b\\c\nd".to_owned();
         let metrics = Metrics {
             decisions: vec![DecisionCount { rule, origin: Origin::DenyCache, allowed: false, count: 7 }],
-            errors: vec![(ErrorKind::Timeout, 2)],
+            errors: vec![ErrorCount { kind: ErrorKind::Timeout, count: 2 }],
             deny_cache_hits: 7,
             late_refunds: 1,
             keys: None,
-            forced_out: 0,
+            evicted: 0,
             latency: latency.read(),
             batch_sizes: batch_sizes.read(),
             nodes: vec![NodeMetrics {

@@ -70,7 +70,7 @@ fn many_keys(max_keys: usize, keys: usize) -> String {
             most = most.max(limiter.metrics().keys.expect("memory counts its keys"));
         }
     }
-    format!("{before} {} {most} {}", threads(), limiter.metrics().forced_out)
+    format!("{before} {} {most} {}", threads(), limiter.metrics().evicted)
 }
 
 fn threads() -> usize {

@@ -91,12 +91,12 @@ fn announced_addresses_that_lead_nowhere_are_mapped() {
     let names: Vec<String> = (0..6).map(|index| format!("node-{index}.invalid")).collect();
     announce(&cluster, "hostname", &names.iter().map(String::as_str).collect::<Vec<_>>());
     let builder = || Limiter::builder().url(&cluster.url());
-    let by_host = names.iter().fold(builder(), |builder, name| builder.address(name, "127.0.0.1"));
+    let by_host = names.iter().fold(builder(), |builder, name| builder.map_address(name, "127.0.0.1"));
     follows(&cluster, by_host, "by-host");
     let by_port = names.iter().zip(cluster.nodes()).fold(builder(), |builder, (name, node)| {
         let at = |host: &str| format!("{host}:{}", node.port());
         // The whole address comes before the host alone.
-        builder.address(&at(name), &at("127.0.0.1")).address(name, "nowhere.invalid")
+        builder.map_address(&at(name), &at("127.0.0.1")).map_address(name, "nowhere.invalid")
     });
     follows(&cluster, by_port, "by-port");
 }

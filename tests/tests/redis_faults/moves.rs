@@ -251,3 +251,40 @@ fn a_cluster_is_found_by_any_one_of_its_nodes() {
         }
     }
 }
+
+#[test]
+fn law_6_a_check_whose_state_is_dead_is_charged_whole_while_its_slot_moves() {
+    let cluster = moving_cluster();
+    for algorithm in ["sliding_window", "sliding_window_log"] {
+        let prefix = format!("dead-{algorithm}");
+        let limiter = limiter(&cluster.url(), &prefix, &format!("5/s {algorithm}; 100/h {algorithm}"));
+        let (key, left) = (format!("{prefix}:1:{{k}}"), |decision: &Decision| {
+            decision.limits().map(|limit| limit.remaining()).collect::<Vec<_>>()
+        });
+        assert_eq!(left(&limiter.check("r", "k").sure()), [4, 99]);
+        eventually(SOON, || left(&limiter.peek("r", "k").sure()) == [5, 99]);
+        cluster.begin_move(slot(key.as_bytes()), elsewhere(&cluster, &key));
+        assert_eq!(left(&limiter.check("r", "k").sure()), [4, 98], "{algorithm}");
+        cluster.move_slot(slot(key.as_bytes()), elsewhere(&cluster, &key));
+        assert_eq!(left(&limiter.peek("r", "k").sure())[1], 98, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_call_whose_keys_are_on_two_nodes_waits_until_they_are_on_one() {
+    let cluster = moving_cluster();
+    let limiter = limiter(&cluster.url(), "apart", "5/h; 5/2h");
+    assert_eq!(drain(&limiter, "r", "k", 6), 5);
+    let (key, stored) = ("apart:1:{k}", |window| format!("apart:1:{{k}}:r:sliding_window:{window}"));
+    let to = elsewhere(&cluster, key);
+    cluster.begin_move(slot(key.as_bytes()), to);
+    cluster.move_key(stored(3_600_000).as_bytes(), to);
+    let decision = thread::scope(|scope| {
+        // Not answered from memory: it is of another cost.
+        let call = scope.spawn(|| limiter.check("r", "k").cost(2).wait().expect("it can be meant"));
+        cluster.move_key(stored(7_200_000).as_bytes(), to);
+        call.join().expect("no thread panics")
+    });
+    assert_eq!((decision.allowed(), decision.origin()), (false, Origin::Store), "{:?}", decision.failure());
+    cluster.move_slot(slot(key.as_bytes()), to);
+}

@@ -219,3 +219,29 @@ fn law_14_a_count_is_never_sent_again() {
     assert_eq!((calls, outcome.map_err(|error| error.kind())), (1, Err(ErrorKind::StoreUnavailable)));
     assert_eq!(wired.direct.count("r", "k", minute).add(0).wait().expect("the store works").total, 3);
 }
+
+#[test]
+fn law_14_a_late_charge_under_an_id_stands_for_the_same_request_sent_again() {
+    let wired = Wired::new("1/h sliding_window_log", OnError::Deny);
+    wired.proxy.set(Replies::Hold);
+    let decision = answer(wired.limiter.check("r", "k").request_id("one").deadline(SHORT));
+    assert_eq!((decision.allowed(), failure(&decision)), (false, Some(ErrorKind::Timeout)));
+    let again = wired.direct.check("r", "k").request_id("one").sure();
+    assert!(again.allowed() && again.is_repeat(), "it was charged, and is the same request");
+    wired.proxy.set(Replies::Pass);
+    // This answer comes behind the late one on the same connection.
+    assert!(!wired.limiter.check("r", "k").request_id("two").sure().allowed(), "one was admitted, of one");
+    assert_eq!((wired.left(), wired.limiter.metrics().late_refunds), (vec![0], 0));
+}
+
+#[test]
+fn r6_a_server_that_is_always_too_slow_is_left_alone() {
+    let wired = Wired::new("9/h", OnError::Deny);
+    for late in 1..=5 {
+        wired.proxy.set(Replies::Hold);
+        assert_eq!(failure(&answer(wired.limiter.check("r", "k").deadline(SHORT))), Some(ErrorKind::Timeout));
+        wired.proxy.set(Replies::Pass);
+        eventually(SOON, || wired.limiter.metrics().late_refunds == late);
+    }
+    assert_eq!(wired.limiter.metrics().nodes[0].opened, 1, "what came too late did not make it well");
+}

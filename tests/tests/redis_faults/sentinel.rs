@@ -195,7 +195,7 @@ fn sentinels_have_a_login_of_their_own_and_speak_tls_if_the_url_does() {
     assert_eq!(limiter.check("r", "k").sure().remaining(), 8);
     for login in ["", "[store.sentinel]\nusername = \"watcher\"\npassword = \"primarys\"\n"] {
         let error = unready(document(login).prefix("another"));
-        assert!(error.message().contains("which go into [store.sentinel]"), "{error}");
+        assert!(error.message().contains("go into [store.sentinel]"), "{error}");
         assert!(!error.message().contains("primarys"), "{error}");
     }
 }
@@ -218,7 +218,7 @@ fn host_names_and_addresses_that_sentinels_announce_are_reached() {
         (url, "127.0.0.1", Some(&behind)),
     ] {
         let builder = Limiter::builder().url(&url).deadline(SOON);
-        let builder = to.iter().fold(builder, |builder, to| builder.address(&announced(from), to));
+        let builder = to.iter().fold(builder, |builder, to| builder.map_address(&announced(from), to));
         let (before, _) = proxy.calls();
         let there = checked_at(&build(builder, &[("r", "9/h")]), &primary).1;
         assert!(there, "{url}");

@@ -100,6 +100,5 @@ fn a_node_that_takes_no_batches_across_slots_is_sent_none_from_then_on() {
     let sizes = limiter.metrics().batch_sizes;
     let shared: u64 = sizes.counts[1..].iter().sum();
     assert!((1..=2).contains(&shared), "what was under way, and nothing more: {sizes:?}");
-    let errors: Vec<_> = limiter.metrics().errors;
-    assert_eq!(errors, [], "nobody noticed");
+    assert!(limiter.metrics().errors.iter().all(|error| error.count == 0), "nobody noticed");
 }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use super::failure::{Failure, unavailable};
 use super::node::{Link, Node};
 use super::script::{self, Request};
-use super::{Answer, LATE, RedisStore, SILENCE, timeout};
+use super::{Answer, Blame, LATE, RedisStore, SILENCE, is_halfway, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::completion::Waiter;
@@ -19,10 +19,13 @@ use crate::decision::Reply;
 use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Call;
+use crate::request_id;
 use crate::trace::Span;
 
 /// The most checks that leave together: more gain little, and a server runs nothing else meanwhile.
 const MOST_TOGETHER: usize = 128;
+/// The most limits that are decided together, unless one call has more.
+const HEAVIEST: usize = 256;
 /// The most runs of the script in flight to one node: one that the server works on, and one on the way.
 const MOST_IN_FLIGHT: usize = 2;
 /// How exact deadlines are while a server keeps calls waiting.
@@ -60,7 +63,12 @@ impl Job {
 
     /// Whether it is little work, as nearly all calls are.
     pub(super) fn is_light(&self) -> bool {
-        self.call.cost <= LIGHT || !self.call.plan.has_log
+        self.call.plan.units_kept(self.call.cost) <= LIGHT
+    }
+
+    /// How much it adds to what leaves together.
+    fn weight(&self) -> usize {
+        self.call.plan.limits.len()
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -83,15 +91,21 @@ impl Job {
 
     /// Tells the outcome. What it charged and nobody took as admitted is given back, once (law 14).
     fn settle(mut self, answer: Result<Reply>, now: Instant) {
-        if self.waiter.is_some() {
-            self.store.meters.latency.add_time(now - self.set_out.at);
-        }
         match &answer {
+            // One that was answered at its deadline has been counted: the node was too slow, whatever it says now.
+            _ if self.waiter.is_none() => {}
             Err(error) if is_of_node(error) => self.store.failed(&self.breaker, error),
-            _ => self.store.succeeded(&self.breaker),
+            _ => {
+                self.store.meters.latency.add_time(now - self.set_out.at);
+                self.store.succeeded(&self.breaker);
+            }
         }
         if let Ok(reply) = &answer {
             self.store.denied.remember(&self.call, reply, self.set_out);
+            if reply.allowed && self.call.plan.at_call {
+                // It may have raised what others were refused by.
+                self.store.denied.forget_if_known(&self.call.subject);
+            }
         }
         let unclaimed = match (self.waiter.take(), answer) {
             (Some(waiter), Ok(reply)) => match waiter.send(Answer::Store(reply)) {
@@ -104,7 +118,10 @@ impl Job {
             }
             (None, answer) => answer.ok().filter(|_| !self.passed),
         };
-        if let Some(reply) = unclaimed.filter(Reply::is_charged) {
+        // Under an id of the application's the charge stands: the request may have been sent again meanwhile, and have
+        // passed as a repeat of this one.
+        let is_own = !request_id::is_given(&self.call.id);
+        if let Some(reply) = unclaimed.filter(|reply| reply.is_charged() && is_own) {
             let Job { store, call, .. } = self;
             tokio::spawn(async move { store.give_back(call, reply).await });
         }
@@ -114,15 +131,20 @@ impl Job {
     pub(super) async fn alone(mut self) {
         let (store, repeatable) = (Arc::clone(&self.store), self.is_repeatable());
         let request = std::mem::take(&mut self.request);
-        store.meters.batch_sizes.add(1);
-        let mut work = std::pin::pin!(store.run(request, self.deadline, repeatable));
+        let blame = Blame::on(&self.breaker);
+        let mut work = std::pin::pin!(store.run(request, self.deadline, repeatable, Some(&blame)));
         let answer = match tokio::time::timeout_at(self.deadline.into(), work.as_mut()).await {
             Ok(answer) => answer,
             Err(_) => {
+                self.breaker = blame.whom();
                 self.expire();
                 tokio::time::timeout(LATE, work).await.unwrap_or_else(|_| Err(timeout()))
             }
         };
+        self.breaker = blame.whom();
+        if answer.is_ok() {
+            store.meters.batch_sizes.add(1);
+        }
         let reply = answer.and_then(|reply| script::decision(&reply, &self.call));
         self.settle(reply, clock::instant());
     }
@@ -163,7 +185,12 @@ impl Queue {
             state.carriers -= 1;
             return None;
         }
-        let count = state.jobs.len().min(MOST_TOGETHER);
+        let mut weight = 0;
+        let fits = |job: &&Job| {
+            weight += job.weight();
+            weight <= HEAVIEST
+        };
+        let count = state.jobs.iter().take(MOST_TOGETHER).take_while(fits).count().max(1);
         Some(state.jobs.drain(..count).collect())
     }
 
@@ -262,6 +289,7 @@ impl Batch {
                 self.store.topology.refresh();
                 self.jobs.into_iter().for_each(send_alone);
             }
+            Err(Failure::Refused(error)) if is_halfway(&error) => self.jobs.into_iter().for_each(send_alone),
             Err(Failure::Refused(error)) if is_of_slots(error.message()) => {
                 self.node.stop_batches();
                 self.jobs.into_iter().for_each(send_alone);

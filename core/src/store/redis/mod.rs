@@ -127,6 +127,8 @@ pub(crate) type Owed<T> = oneshot::Receiver<Result<T>>;
 const MOST_REDIRECTS: u32 = 5;
 /// How long a call that was answered at its deadline is waited for, to give back what it charged.
 const LATE: Duration = Duration::from_secs(60);
+/// How often a call is sent again whose keys are on two nodes.
+const HALFWAY: Duration = Duration::from_millis(10);
 /// After which silence a connection is given up: calls go over a new one, and late replies still come over the old.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -213,7 +215,7 @@ impl RedisStore {
         // Before and after: a refusal that comes meanwhile may be of either time.
         self.denied.forget(&subject);
         self.owe(deadline, async move {
-            let reply = store.run(request, deadline, false).await;
+            let reply = store.run(request, deadline, false, None).await;
             store.denied.forget(&subject);
             script::refunded(&reply?)
         })
@@ -229,7 +231,7 @@ impl RedisStore {
     ) -> Result<Owed<Tally>> {
         let request = Request::count(format!("{}{suffix}", subject.base(&self.prefix)), window_ms, step, self.lease());
         let store = Arc::clone(self);
-        self.owe(deadline, async move { script::tally(&store.run(request, deadline, false).await?) })
+        self.owe(deadline, async move { script::tally(&store.run(request, deadline, false, None).await?) })
     }
 
     pub(crate) fn reset(
@@ -258,12 +260,12 @@ impl RedisStore {
             command.arg(keys);
             command
         };
-        match self.send(slot, deadline, false, |_| delete(keys)).await {
-            Err(error) if error.message().contains("TRYAGAIN") => {}
+        match self.send(slot, deadline, false, None, |_| delete(keys)).await {
+            Err(error) if is_halfway(&error) => {}
             outcome => return outcome.map(drop),
         }
         for key in keys.chunks(1) {
-            self.send(slot, deadline, false, |_| delete(key)).await?;
+            self.send(slot, deadline, false, None, |_| delete(key)).await?;
         }
         Ok(())
     }
@@ -280,7 +282,7 @@ impl RedisStore {
         self.owe(deadline, async move {
             let mut command = redis::cmd("ZRANGE");
             command.arg(&key).arg("-1000").arg("-1").arg("WITHSCORES");
-            let reply = store.send(slot::of(key.as_bytes()), deadline, false, |_| command.clone()).await?;
+            let reply = store.send(slot::of(key.as_bytes()), deadline, false, None, |_| command.clone()).await?;
             let members: Vec<(Vec<u8>, u64)> =
                 redis::from_redis_value(reply).map_err(|_| script::corrupt(key.as_bytes()))?;
             Ok(script::requests(members))
@@ -322,13 +324,29 @@ impl RedisStore {
     async fn give_back(self: &Arc<Self>, call: Call, reply: Reply) {
         let rates: Vec<u32> = call.plan.limits.iter().map(|limit| limit.quota).collect();
         let receipt = Decision::from_store(call, reply).receipt();
+        let (request, deadline) = (Request::refund(&receipt, &rates), clock::instant() + LATE);
+        // Nothing is sent before there is a connection, so that may take as many attempts as it likes.
+        while self.reach(request.slot(), deadline).await.is_err() && clock::instant() < deadline {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // Once on its way it is not sent again, whatever comes of it.
         self.meters.late_refunds.fetch_add(1, Ordering::Relaxed);
-        // Its outcome does not matter any more, and it is not sent again.
-        let _ = self.run(Request::refund(&receipt, &rates), clock::instant() + LATE, false).await;
+        let _ = self.run(request, deadline, false, None).await;
+    }
+
+    /// Waits for a connection to the node of a slot.
+    async fn reach(self: &Arc<Self>, slot: u16, deadline: Instant) -> Result<()> {
+        self.topology.route(slot, deadline).await?.link(deadline).await.map(drop)
     }
 
     /// Runs the script, and returns its packed reply.
-    async fn run(self: &Arc<Self>, request: Request, deadline: Instant, repeatable: bool) -> Result<Vec<u8>> {
+    async fn run(
+        self: &Arc<Self>,
+        request: Request,
+        deadline: Instant,
+        repeatable: bool,
+        blame: Option<&Blame>,
+    ) -> Result<Vec<u8>> {
         let (slot, (script, time)) = (request.slot(), self.script(false));
         let command = |known: bool| {
             let mut command = script.command(known, &request);
@@ -337,9 +355,16 @@ impl RedisStore {
             }
             command
         };
-        match self.send(slot, deadline, repeatable, command).await? {
-            Value::BulkString(reply) => Ok(reply),
-            _ => Err(Error::new(ErrorKind::StoreRefused, "the store's reply was not understood")),
+        loop {
+            match self.send(slot, deadline, repeatable, blame, &command).await {
+                Ok(Value::BulkString(reply)) => return Ok(reply),
+                Ok(_) => return Err(script::garbled()),
+                // The keys are on two nodes while their slot moves, and nothing ran: soon they are on one.
+                Err(error) if is_halfway(&error) && clock::instant() + HALFWAY < deadline => {
+                    tokio::time::sleep(HALFWAY).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -365,11 +390,15 @@ impl RedisStore {
         slot: u16,
         deadline: Instant,
         repeatable: bool,
+        blame: Option<&Blame>,
         command: impl Fn(bool) -> Cmd,
     ) -> Result<Value> {
         let mut node = self.topology.route(slot, deadline).await?;
         let (mut known, mut asking, mut redirects) = (true, false, 0);
         loop {
+            if let Some(blame) = blame {
+                blame.shift(&node.breaker);
+            }
             let link = match node.link(deadline).await {
                 Ok(link) => link,
                 Err(error) => {
@@ -430,6 +459,29 @@ impl RedisStore {
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+}
+
+/// Whether a server took no call over several keys since some of them are elsewhere: it did not run.
+fn is_halfway(error: &Error) -> bool {
+    error.message().contains("TRYAGAIN")
+}
+
+/// Whose failure it is that a call does not succeed: that of the node which it was sent to last.
+#[derive(Debug)]
+struct Blame(Mutex<Arc<Breaker>>);
+
+impl Blame {
+    fn on(breaker: &Arc<Breaker>) -> Blame {
+        Blame(Mutex::new(Arc::clone(breaker)))
+    }
+
+    fn shift(&self, to: &Arc<Breaker>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(to);
+    }
+
+    fn whom(&self) -> Arc<Breaker> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -20,6 +20,11 @@ impl Remote {
         Ok(Remote { config: Box::new(config), stores })
     }
 
+    /// This process's store, if it was opened.
+    pub(crate) fn opened(&self) -> Option<&Arc<RedisStore>> {
+        self.stores.made()
+    }
+
     /// This process's store.
     ///
     /// # Errors

@@ -97,6 +97,7 @@ impl Sentinels {
 
 /// Says which login it is that a sentinel refused.
 fn with_advice(error: Error) -> Error {
-    let advice = if error.message().contains("refused the login") { ", which go into [store.sentinel]" } else { "" };
-    error.within(format_args!("asking a sentinel{advice}"))
+    let refused = error.message().contains("refused the login");
+    let login = if refused { " (its username and password go into [store.sentinel])" } else { "" };
+    error.within(format_args!("asking a sentinel{login}"))
 }

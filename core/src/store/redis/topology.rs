@@ -23,7 +23,7 @@ const SLOTS: usize = 16_384;
 /// How long a failed look at the cluster answers for the calls that come after it.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How long one node may take to tell the slots, or who it is.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How often the map is read again without a reason: a node that left without a word is asked by nobody.
 const REFRESH_EVERY: Duration = Duration::from_secs(30);
 /// How often it is read again while it is in doubt. Sentinels are always asked so often: a primary that was replaced
@@ -281,11 +281,15 @@ impl Topology {
         if !link.cluster && !self.cluster {
             return Ok(Map::Single(Arc::clone(node)));
         }
-        let mut command = redis::cmd("CLUSTER");
+        let (number, mut command) = (link.number, redis::cmd("CLUSTER"));
         command.arg("SLOTS");
         let reply = tokio::time::timeout_at(deadline.into(), node.send(link, &command, false)).await;
         match reply {
-            Err(_) => Err(unavailable(&format!("{} did not tell its slots", node.address))),
+            Err(_) => {
+                // From now on it is asked last.
+                node.drop_link(number);
+                Err(unavailable(&format!("{} did not tell its slots", node.address)))
+            }
             Ok(Err(Failure::Lost(error) | Failure::Refused(error))) => Err(error),
             Ok(Err(_)) => Err(unavailable(&format!("{} answered its slots with a redirect", node.address))),
             Ok(Ok(reply)) => self.read_slots(&reply, node),
@@ -318,7 +322,15 @@ impl Topology {
 
     /// How the known nodes stand, by address.
     pub(super) fn metrics(&self) -> Vec<NodeMetrics> {
-        let nodes: Vec<Arc<Node>> = self.state().nodes.values().cloned().collect();
+        let (found, nodes) = {
+            let state = self.state();
+            (state.map.is_some(), state.nodes.values().cloned().collect::<Vec<Arc<Node>>>())
+        };
+        if !found {
+            // Nobody was reached yet, and the store's own breaker is the one that calls meet.
+            let (breaker, opened) = self.breaker.read();
+            return vec![NodeMetrics { address: self.breaker.of.clone(), connected: false, breaker, opened }];
+        }
         let mut metrics: Vec<NodeMetrics> = nodes.iter().map(|node| node.metrics()).collect();
         metrics.sort_unstable_by(|a, b| a.address.cmp(&b.address));
         metrics
