@@ -44,7 +44,7 @@ pub struct Metrics {
     /// The live keys that the memory store has evicted to keep its bound: each may have been admitted anew.
     pub evicted: u64,
     /// How long checks and peeks took that went to a server, from the call to its answer, in microseconds. What was
-    /// not answered in time counts with its deadline; what could not be sent, or was refused, not at all.
+    /// not answered in time counts with its deadline; what failed without an answer, not at all.
     pub latency: Histogram,
     /// How many checks and peeks left together, a run of the script each.
     pub batch_sizes: Histogram,

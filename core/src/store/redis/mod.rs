@@ -326,7 +326,10 @@ impl RedisStore {
         let receipt = Decision::from_store(call, reply).receipt();
         let (request, deadline) = (Request::refund(&receipt, &rates), clock::instant() + LATE);
         // Nothing is sent before there is a connection, so that may take as many attempts as it likes.
-        while self.reach(request.slot(), deadline).await.is_err() && clock::instant() < deadline {
+        while self.reach(request.slot(), deadline).await.is_err() {
+            if clock::instant() >= deadline {
+                return;
+            }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         // Once on its way it is not sent again, whatever comes of it.
