@@ -203,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_that_hears_nothing_gives_way_to_another() {
+        let (breaker, now) = (Breaker::new("here".into(), Bounds::default()), clock::instant());
+        opened(&breaker, now);
+        let probed = now + Bounds::default().wait * 126 / 100;
+        assert!(breaker.admit(probed).is_ok(), "the probe");
+        assert!(breaker.admit(probed + Bounds::default().max_wait / 2).is_err(), "it is waited for");
+        assert!(breaker.admit(probed + Bounds::default().max_wait).is_ok(), "another");
+    }
+
+    #[test]
     fn what_was_under_way_does_not_put_a_probe_off() {
         let (breaker, now) = (Breaker::new("here".into(), Bounds::default()), clock::instant());
         opened(&breaker, now);
