@@ -280,3 +280,22 @@ fn ready_times_out_with_an_error_that_says_what_and_where() {
 fn memory_is_ready_at_once() {
     build(Limiter::builder(), &[("r", "5/h")]).ready(Duration::ZERO).wait().expect("there is nothing to wait for");
 }
+
+#[test]
+fn a_node_that_sends_on_to_a_hung_one_is_not_blamed() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster.url(), DEADLINE);
+    limiter.ready(SOON).wait().expect("the cluster is up");
+    let of = |user: usize| slot(format!("tidegate:1:{{user{user}}}").as_bytes());
+    let home = cluster.master_of(of(0));
+    let hung = cluster.masters().into_iter().find(|node| node.port() != home.port()).expect("there are three");
+    // Its state is nowhere yet, so its node sends whoever asks for it to the other.
+    cluster.begin_move(of(0), hung);
+    hung.pause();
+    let check = |user: usize| limiter.check("deny", format!("user{user}")).wait().expect("it can be meant");
+    (0..8).for_each(|_| assert_eq!(check(0).origin(), Origin::Closed));
+    let here = (1..).find(|user| cluster.master_of(of(*user)).port() == home.port() && of(*user) != of(0));
+    let decision = check(here.expect("a third of all users"));
+    assert_eq!(decision.origin(), Origin::Store, "{:?}", decision.failure());
+    hung.resume();
+}
