@@ -82,6 +82,7 @@ mod deny_cache;
 mod document;
 mod error;
 mod fork;
+mod http;
 mod inspection;
 mod io;
 mod key;
