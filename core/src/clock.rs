@@ -9,7 +9,7 @@ pub(crate) enum Clock {
     /// The system's, asked each time: it is there at once. The first counter of a process has to be measured, which
     /// takes up to 200 ms, and nothing on the I/O thread can wait for that.
     Asked,
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     Given(std::sync::Arc<std::sync::atomic::AtomicU64>),
 }
 
@@ -33,7 +33,7 @@ impl Clock {
         match self {
             Clock::System(counter) => look.now(counter),
             Clock::Asked => system(),
-            #[cfg(feature = "testing")]
+            #[cfg(any(test, feature = "testing"))]
             Clock::Given(micros) => micros.load(std::sync::atomic::Ordering::SeqCst),
         }
     }

@@ -244,6 +244,11 @@ impl Decision {
         (0..self.limits.len()).map(|index| self.at(index))
     }
 
+    /// Who was limited, as it stands in stored keys.
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
     /// Who decided.
     #[must_use]
     pub fn origin(&self) -> Origin {

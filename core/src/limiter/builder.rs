@@ -173,7 +173,7 @@ impl Builder {
     }
 
     /// A clock that the caller sets, in microseconds since 1970: for tests.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub fn clock(mut self, clock: &Arc<std::sync::atomic::AtomicU64>) -> Builder {
         self.clock = Some(Clock::Given(Arc::clone(clock)));
         self
