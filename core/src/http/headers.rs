@@ -234,7 +234,7 @@ fn invalid(message: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::{Key, Limiter};
@@ -302,6 +302,28 @@ mod tests {
         let names: std::collections::HashSet<&str> =
             list.split(", ").map(|item| item.split(';').next().unwrap()).collect();
         assert_eq!(names.len(), 64);
+    }
+
+    #[test]
+    fn who_waits_as_long_as_is_told_passes_and_not_long_before() {
+        let mut random = fastrand::Rng::with_seed(4);
+        for limits in ["3/1700ms; 7/9s", "5/2s burst 3", "4/3s sliding_window_counter", "3/2s fixed_window; 5/7s"] {
+            let clock = Arc::new(AtomicU64::new(NOW));
+            let limiter = Limiter::builder().clock(&clock).rule("api", limits).build().unwrap();
+            let mut refusals = 0;
+            for _ in 0..500 {
+                clock.fetch_add(random.u64(0..900_000), Ordering::SeqCst);
+                let cost = random.u64(1..=3);
+                let check = || limiter.check("api", "a").cost(cost).wait().unwrap();
+                let Some(seconds) = retry_seconds(&[check()]) else { continue };
+                refusals += 1;
+                let told = clock.fetch_add((seconds - 1) * 1_000_000, Ordering::SeqCst) + seconds * 1_000_000;
+                assert!(seconds == 1 || !limiter.peek("api", "a").cost(cost).wait().unwrap().allowed(), "{limits}");
+                clock.store(told, Ordering::SeqCst);
+                assert!(check().allowed(), "{limits}: a cost of {cost} after {seconds} s");
+            }
+            assert!(refusals > 50, "{limits}: {refusals}");
+        }
     }
 
     #[test]

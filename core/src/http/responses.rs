@@ -67,11 +67,14 @@ struct Step {
     expect: Value,
 }
 
+fn file() -> File {
+    serde_json::from_str(include_str!("../../../tests/vectors/http_responses.json"))
+        .expect("the vectors are as their README says")
+}
+
 #[test]
 fn vectors() {
-    let file: File = serde_json::from_str(include_str!("../../../tests/vectors/http_responses.json"))
-        .expect("the vectors are as their README says");
-    let mut wrong = Vec::new();
+    let (file, mut wrong) = (file(), Vec::new());
     for case in &file.cases {
         let (clock, stage) = (Arc::new(AtomicU64::new(0)), Stage::of(case));
         let limiter = Limiter::builder().document(&stage.document).clock(&clock).build().unwrap();
@@ -85,6 +88,30 @@ fn vectors() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(file.cases.len() >= 40);
+}
+
+/// `docs/http-responses.md` shows answers that the vectors have.
+#[test]
+fn documented_answers() {
+    let answers = file().cases.into_iter().flat_map(|case| case.steps).map(|step| step.expect).collect::<Vec<_>>();
+    let page = include_str!("../../../docs/http-responses.md").replace("\r\n", "\n");
+    let shown: Vec<&str> = page.split("```\n").filter(|block| block.starts_with("HTTP/1.1")).collect();
+    assert_eq!(shown.len(), 2);
+    for response in shown {
+        let (head, body) = response.split_once("\n\n").unwrap_or((response, ""));
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a status line");
+        let fields: Map<String, Value> = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        let body: Value = if body.is_empty() { Value::Null } else { serde_json::from_str(body).unwrap() };
+        let is_shown = |answer: &Value| {
+            let code = answer["status"].as_u64().unwrap_or(200).to_string();
+            code == status && answer["headers"].as_object() == Some(&fields) && answer["body"] == body
+        };
+        assert!(answers.iter().any(is_shown), "{response}");
+    }
 }
 
 /// What a case's document says, and in place of the policy just enough to put its rules on keys.
