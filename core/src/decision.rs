@@ -183,9 +183,7 @@ impl Decision {
 
     /// Counts it for each of its rules.
     pub(crate) fn count(&self) {
-        if let Some(counters) = &self.plan.counters {
-            counters.decided(&self.plan.rows, self.origin, self.allowed);
-        }
+        self.plan.rows.iter().for_each(|row| row.decided(self.origin, self.allowed));
     }
 
     /// Counts the failure that made a policy decide, if one did.

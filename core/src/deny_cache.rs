@@ -71,7 +71,8 @@ impl DenyCache {
 
     /// The refusal that is remembered, as it stands now.
     pub(crate) fn answer(&self, call: &Call) -> Option<Reply> {
-        if !self.serves(call) {
+        // A peek tells how things stand, and asks.
+        if call.action != Action::Check || !self.knows(call) {
             return None;
         }
         let (hash, shard) = self.shard(&call.subject);
@@ -85,9 +86,9 @@ impl DenyCache {
         Some(reply)
     }
 
-    /// Remembers a refusal, unless something may have ended it since the call set out.
+    /// Remembers a refusal, which a peek may have found too, unless something may have ended it since the call set out.
     pub(crate) fn remember(&self, call: &Call, reply: &Reply, set_out: SetOut) {
-        if reply.allowed || !call.plan.enforces || !self.serves(call) {
+        if reply.allowed || !call.plan.enforces || !self.knows(call) {
             return;
         }
         let wait = reply.retry_after(&call.plan).map_or(self.max, |wait| self.max.min(Duration::from_micros(wait)));
@@ -128,9 +129,9 @@ impl DenyCache {
         }
     }
 
-    /// A peek tells how things stand, and an id may have been seen: neither is answered from memory.
-    fn serves(&self, call: &Call) -> bool {
-        !self.max.is_zero() && call.action == Action::Check && !request_id::is_given(&call.id)
+    /// Whether a refusal of the call says anything of the next: an id may have been seen by then, and pass.
+    fn knows(&self, call: &Call) -> bool {
+        !self.max.is_zero() && !request_id::is_given(&call.id)
     }
 
     fn shard(&self, subject: &Subject) -> (u64, MutexGuard<'_, Shard>) {

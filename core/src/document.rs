@@ -133,6 +133,13 @@ impl Document {
         &self.store
     }
 
+    /// Whether both write the same `[store]`, secrets included. What `TIDEGATE_URL` and the files say that are named
+    /// there is not looked at: a `key_secret_file` is read when a limiter is built, and no later.
+    #[allow(dead_code, reason = "for policies, when they are reloaded")]
+    pub(crate) fn same_store(&self, other: &Document) -> bool {
+        self.store == other.store
+    }
+
     /// The rules in the order in which they are written.
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules

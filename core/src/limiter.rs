@@ -4,6 +4,7 @@ mod builder;
 mod call;
 mod line;
 mod log;
+mod rules;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use self::call::Target;
 pub use self::call::{Acquire, Check, Count, Counted, Pending};
 use self::line::Lines;
 pub use self::log::LogEntry;
+use self::rules::{AllRows, Bound};
 use crate::algorithm::Step;
 use crate::cache::Cache;
 use crate::clock;
 use crate::completion::{Completions, Waiter};
-use crate::decision::{Decision, Origin};
+use crate::decision::{Decision, Origin, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork::PerProcess;
 use crate::io;
@@ -77,7 +79,8 @@ struct Inner {
     plans: PerProcess<Plans>,
     /// The configured rate of each stored key's end, for refunds.
     rates: HashMap<String, u32>,
-    lines: PerProcess<Lines>,
+    lines: Arc<PerProcess<Lines>>,
+    rows: AllRows,
     counters: Arc<Counters>,
 }
 
@@ -86,18 +89,11 @@ type Plans = Cache<(Vec<String>, Option<String>), Arc<Plan>>;
 /// How many plans of limits given at calls are kept: a few tiers per rule, not one per customer.
 const PLANS: usize = 1_024;
 
-#[derive(Debug)]
-struct Bound {
-    rule: Rule,
-    plan: Arc<Plan>,
-    /// Where its decisions are counted.
-    row: u32,
-}
-
-#[derive(Debug)]
+/// Clones are the same store.
+#[derive(Debug, Clone)]
 enum Store {
     Memory(MemoryStore),
-    Redis(Remote),
+    Redis(Arc<Remote>),
 }
 
 impl Limiter {
@@ -129,8 +125,30 @@ impl Limiter {
         Check::new(self, Action::Peek, Target::Named(rules), key.into())
     }
 
-    /// Waits until admitted, up to a timeout. Waiters on one rule and key stand in line: who gives up behind others is
-    /// refused, even where its own cost would fit.
+    /// Decides the rules of a plan, as [`check_all`](Limiter::check_all) would by their names.
+    #[allow(dead_code, reason = "for policies")]
+    pub(crate) fn check_planned<'a>(&'a self, plan: &'a Arc<Plan>, key: Key) -> Check<'a> {
+        Check::new(self, Action::Check, Target::Planned(plan), key)
+    }
+
+    /// Tells how things stand for the rules of a plan.
+    #[allow(dead_code, reason = "for policies")]
+    pub(crate) fn peek_planned<'a>(&'a self, plan: &'a Arc<Plan>, key: Key) -> Check<'a> {
+        Check::new(self, Action::Peek, Target::Planned(plan), key)
+    }
+
+    /// The plan of some rules, for whoever asks them again and again.
+    ///
+    /// # Errors
+    /// `unknown_rule`, and `invalid_request` for no rule, one that is named twice, or too many limits together.
+    #[allow(dead_code, reason = "for policies")]
+    pub(crate) fn plan_of(&self, rules: &[&str]) -> Result<Arc<Plan>> {
+        let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        self.inner.plan(&rules, None)
+    }
+
+    /// Waits until admitted, up to a timeout. Waiters on one key and the same limits stand in line: who gives up behind
+    /// others is refused, even where its own cost would fit.
     pub fn acquire(&self, rule: &str, key: impl Into<Key>) -> Acquire<'_> {
         Acquire::new(self.check(rule, key))
     }
@@ -253,7 +271,10 @@ impl Limiter {
 
     #[inline]
     fn target(&self, rule: &str) -> Target<'_> {
-        self.inner.find(rule).map_or_else(|| Target::Named(vec![rule.to_owned()]), Target::One)
+        match self.inner.find(rule) {
+            Some(bound) => Target::Planned(&bound.plan),
+            None => Target::Named(vec![rule.to_owned()]),
+        }
     }
 
     fn reset_limits(&self, rule: &str, key: Key, limits: Option<String>) -> Pending<()> {
@@ -288,23 +309,20 @@ impl Inner {
             match (rules, limits) {
                 (_, None) => {
                     let bound = rules.iter().map(|name| self.bound(name)).collect::<Result<Vec<_>>>()?;
-                    let rows = bound.iter().map(|bound| bound.row).collect();
-                    self.planned(bound.into_iter().map(|bound| &bound.rule), rows)
+                    let rows = bound.iter().map(|bound| Arc::clone(&bound.row)).collect();
+                    let plan = Plan::new(bound.into_iter().map(|bound| &bound.rule), &self.prefix)?;
+                    Ok(Arc::new(plan.counted(rows, &self.counters)))
                 }
                 ([name], Some(text)) => {
                     let bound = self.bound(name)?;
                     let rule = Rule::parse(name.as_str(), text)?.on_error(bound.rule.failure_policy());
-                    let plan =
-                        Plan::new([&rule], &self.prefix)?.counted(Rows::from_slice(&[bound.row]), &self.counters);
+                    let rows = Rows::from_iter([Arc::clone(&bound.row)]);
+                    let plan = Plan::new([&rule], &self.prefix)?.counted(rows, &self.counters);
                     Ok(Arc::new(plan.given_at_call()))
                 }
                 _ => Err(Error::new(ErrorKind::InvalidRequest, "limits given at the call are of one rule; name one")),
             }
         })
-    }
-
-    fn planned<'a>(&self, rules: impl IntoIterator<Item = &'a Rule>, rows: Rows) -> Result<Arc<Plan>> {
-        Ok(Arc::new(Plan::new(rules, &self.prefix)?.counted(rows, &self.counters)))
     }
 
     #[inline(always)]
@@ -328,19 +346,32 @@ impl Inner {
                 let reply = store.decide(&call);
                 Ok(Decision::from_store(call, reply))
             }
-            Store::Redis(remote) => match remote.store().ok().and_then(|store| store.remembered(&call)) {
-                Some(reply) => {
-                    self.counters.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
-                    let counts = call.counts;
-                    let decision = Decision::from_cache(call, reply);
-                    if counts {
-                        decision.count();
-                    }
-                    Ok(decision)
-                }
+            Store::Redis(remote) => match remembered(remote, &call) {
+                Some(reply) => Ok(self.recall(call, reply)),
                 None => Err((remote, call)),
             },
         }
+    }
+
+    /// The decision where a refusal is remembered, and nothing else: no server is asked.
+    fn decide_from_memory(&self, call: Call) -> Option<Decision> {
+        let Store::Redis(remote) = &self.store else { return None };
+        let reply = remembered(remote, &call)?;
+        let span = Span::check(&call);
+        let decision = self.recall(call, reply);
+        span.decided(&decision);
+        Some(decision)
+    }
+
+    /// The decision that a remembered refusal is, counted.
+    fn recall(&self, call: Call, reply: Reply) -> Decision {
+        self.counters.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
+        let counts = call.counts;
+        let decision = Decision::from_cache(call, reply);
+        if counts {
+            decision.count();
+        }
+        decision
     }
 
     /// Decides, by the store or by the rule's failure policy.
@@ -360,11 +391,11 @@ impl Inner {
     /// What was counted of a rule, here and by the memory store.
     fn decisions(&self, bound: &Bound) -> Vec<DecisionCount> {
         let in_memory = match &self.store {
-            Store::Memory(store) => store.decided(bound.row as usize),
+            Store::Memory(store) => store.decided(bound.row.number as usize),
             Store::Redis(_) => [0, 0],
         };
         let is_memory = matches!(self.store, Store::Memory(_));
-        let counted = self.counters.of_rule(bound.row as usize).map(|(origin, allowed, count)| {
+        let counted = bound.row.counts().map(|(origin, allowed, count)| {
             let more = if origin == Origin::Store { in_memory[usize::from(allowed)] } else { 0 };
             DecisionCount { rule: bound.rule.name().to_owned(), origin, allowed, count: count + more }
         });
@@ -412,6 +443,11 @@ impl Inner {
         };
         Ok(Counted::new(tally))
     }
+}
+
+/// The refusal that this process remembers of a call.
+fn remembered(remote: &Remote, call: &Call) -> Option<Reply> {
+    remote.store().ok()?.remembered(call)
 }
 
 /// Asks the store's servers; where they fail, the rule's failure policy decides.

@@ -2,7 +2,8 @@
 
 mod prometheus;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -135,42 +136,52 @@ impl Histogram {
 }
 
 /// Where a plan's decisions are counted: its rules' rows.
-pub(crate) type Rows = SmallVec<[u32; 4]>;
+pub(crate) type Rows = SmallVec<[Arc<Row>; 2]>;
 
-/// The counters of one limiter. (The memory store counts its own decisions under its locks: an atomic counter is a
+/// What is counted of one rule. (The memory store counts its own decisions under its locks: an atomic counter is a
 /// twentieth of such a check.)
 #[derive(Debug)]
+pub(crate) struct Row {
+    /// Where the memory store counts it.
+    pub(crate) number: u32,
+    counts: [AtomicU64; 2 * Origin::ALL.len()],
+}
+
+impl Row {
+    pub(crate) fn decided(&self, origin: Origin, allowed: bool) {
+        self.counts[2 * origin as usize + usize::from(allowed)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted: the origin, whether allowed, how often.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Origin, bool, u64)> {
+        Origin::ALL.iter().flat_map(|origin| {
+            origin.outcomes().iter().map(|allowed| {
+                let count = &self.counts[2 * *origin as usize + usize::from(*allowed)];
+                (*origin, *allowed, count.load(Ordering::Relaxed))
+            })
+        })
+    }
+}
+
+/// The counters of one limiter, and of those that have its store with other rules.
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
-    rules: Vec<[AtomicU64; 2 * Origin::ALL.len()]>,
+    /// How many rows have been made: no two have one number.
+    rows: AtomicU32,
     errors: [AtomicU64; ErrorKind::ALL.len()],
     /// Calls that this process's memory of refusals answered.
     pub(crate) deny_cache_hits: AtomicU64,
 }
 
 impl Counters {
-    pub(crate) fn new(rules: usize) -> Counters {
-        let rules = (0..rules).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
-        Counters { rules, errors: Default::default(), deny_cache_hits: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn decided(&self, rows: &Rows, origin: Origin, allowed: bool) {
-        for row in rows {
-            self.rules[*row as usize][2 * origin as usize + usize::from(allowed)].fetch_add(1, Ordering::Relaxed);
-        }
+    /// A row that nothing was counted in.
+    pub(crate) fn row(&self) -> Arc<Row> {
+        let number = self.rows.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Row { number, counts: Default::default() })
     }
 
     pub(crate) fn failed(&self, kind: ErrorKind) {
         self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What was counted of one rule: the origin, whether allowed, how often.
-    pub(crate) fn of_rule(&self, row: usize) -> impl Iterator<Item = (Origin, bool, u64)> {
-        Origin::ALL.iter().flat_map(move |origin| {
-            origin.outcomes().iter().map(move |allowed| {
-                let count = &self.rules[row][2 * *origin as usize + usize::from(*allowed)];
-                (*origin, *allowed, count.load(Ordering::Relaxed))
-            })
-        })
     }
 
     pub(crate) fn errors(&self) -> Vec<ErrorCount> {

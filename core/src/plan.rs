@@ -25,7 +25,7 @@ pub(crate) struct Plan {
     has_enforced_log: bool,
     /// Where its decisions are counted, if anywhere.
     pub(crate) rows: Rows,
-    /// Twice the row where there is one, and beyond all rows otherwise: one look-up for nearly every call.
+    /// Twice the row's number where there is one, and beyond all rows otherwise: one look-up for nearly every call.
     pub(crate) place: usize,
     pub(crate) counters: Option<Arc<Counters>>,
 }
@@ -75,7 +75,7 @@ impl Plan {
         if let Some(local) = self.local.as_mut().and_then(Arc::get_mut) {
             (local.rows, local.counters) = (rows.clone(), Some(Arc::clone(counters)));
         }
-        let place = if let [row] = rows[..] { 2 * row as usize } else { NOWHERE };
+        let place = if let [row] = &rows[..] { 2 * row.number as usize } else { NOWHERE };
         Plan { rows, place, counters: Some(Arc::clone(counters)), ..self }
     }
 
@@ -99,6 +99,13 @@ impl Plan {
     /// The same plan, of limits that were given at a call.
     pub(crate) fn given_at_call(self) -> Plan {
         Plan { at_call: true, ..self }
+    }
+
+    /// The names of its rules, in the order written.
+    pub(crate) fn rules(&self) -> Vec<&str> {
+        let mut rules: Vec<&str> = self.limits.iter().map(|limit| &*limit.rule).collect();
+        rules.dedup();
+        rules
     }
 
     /// How many members a charge of so much adds to logs, which keep one for each unit.

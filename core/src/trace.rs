@@ -26,9 +26,7 @@ mod spans {
 
         /// A check or peek: one that an acquire makes is inside of its span.
         pub(crate) fn check(call: &Call) -> Span {
-            let mut rules: Vec<&str> = call.plan.limits.iter().map(|limit| &*limit.rule).collect();
-            rules.dedup();
-            let (rules, cost, peek) = (rules.join(","), call.cost, call.action == Action::Peek);
+            let (rules, cost, peek) = (call.plan.rules().join(","), call.cost, call.action == Action::Peek);
             Span(debug_span!("tidegate.check", rules, cost, peek, allowed = Empty, origin = Empty, failure = Empty))
         }
 

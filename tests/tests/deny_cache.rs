@@ -42,6 +42,58 @@ fn a_refusal_is_remembered_and_counts_down() {
 }
 
 #[test]
+fn what_a_peek_was_refused_a_check_is_refused_from_memory() {
+    let server = Server::start();
+    let builder = Limiter::builder().url(&server.url()).deadline(SOON).deny_cache_max(Duration::from_secs(60));
+    let limiter = build(builder, &[("r", "5/h"), ("other", "9/h"), ("log", "1/h sliding_window_log")]);
+    let asked =
+        || server.info("total_commands_processed").and_then(|asked| asked.parse::<u64>().ok()).expect("a count");
+    let peek = || limiter.peek("r", "k").cost(3).sure();
+    assert!(peek().allowed() && limiter.check("r", "k").cost(3).from_memory().is_none(), "it might pass");
+    let receipt = limiter.check("r", "k").cost(3).sure().receipt();
+    let first = peek();
+    assert_eq!((first.allowed(), first.origin()), (false, Origin::Store));
+    assert_eq!([(); 2].map(|()| peek().origin()), [Origin::Store; 2], "a peek asks, whatever is remembered");
+    assert!(limiter.peek("r", "k").cost(3).from_memory().is_none());
+
+    let before = asked();
+    let calls = [limiter.check("r", "k").cost(3).sure(), limiter.check("r", "k").cost(3).from_memory().expect("known")];
+    for decision in &calls {
+        assert_eq!((decision.allowed(), decision.origin(), decision.remaining()), (false, Origin::DenyCache, 2));
+        assert!(
+            decision.retry_after() <= first.retry_after() && decision.retry_after() > Some(Duration::from_secs(3_000))
+        );
+        assert!(decision.receipt().is_empty());
+    }
+    // INFO itself is one.
+    assert_eq!(asked() - before, 1, "the server is not asked");
+    let metrics = limiter.metrics();
+    let row = metrics.decisions.iter().find(|row| row.rule == "r" && row.origin == Origin::DenyCache);
+    assert_eq!((metrics.deny_cache_hits, row.map(|row| row.count)), (2, Some(2)));
+
+    assert!(limiter.check("r", "k").cost(2).from_memory().is_none(), "another cost");
+    assert!(limiter.check("other", "k").cost(3).from_memory().is_none(), "another rule");
+    assert!(limiter.check("r", "other").cost(3).from_memory().is_none(), "another key");
+    assert!(limiter.check("r", "k").cost(3).limits("9/h").from_memory().is_none(), "other limits");
+    assert!(limiter.check("nobody", "k").from_memory().is_none() && limiter.check("r", "").from_memory().is_none());
+
+    assert!(limiter.refund(&receipt).wait().expect("it is fresh"));
+    assert!(limiter.check("r", "k").cost(3).from_memory().is_none(), "a refund drops it");
+    assert_eq!(refused_by(&limiter, "r", 5), None);
+    assert!(!peek().allowed() && limiter.check("r", "k").cost(3).from_memory().is_some());
+    limiter.reset("r", "k").wait().expect("the server is up");
+    assert!(limiter.check("r", "k").cost(3).from_memory().is_none(), "a reset drops it");
+
+    // A request that was seen passes by, and so nothing is remembered for an id.
+    assert!(limiter.check("log", "k").request_id("one").sure().allowed());
+    let with_id = |id: &str| limiter.peek("log", "k").request_id(id).sure().allowed();
+    assert!(with_id("one") && !with_id("two"));
+    assert!(limiter.check("log", "k").from_memory().is_none());
+    assert!(!limiter.peek("log", "k").sure().allowed() && limiter.check("log", "k").from_memory().is_some());
+    assert!(limiter.check("log", "k").request_id("one").from_memory().is_none());
+}
+
+#[test]
 fn only_the_same_call_is_answered() {
     let limiter = build(builder("same"), &[("r", "5/h"), ("other", "5/h"), ("log", "1/h sliding_window_log")]);
     assert_eq!(drain(&limiter, "r", "k", 3), 3);

@@ -169,6 +169,38 @@ fn the_breaker_that_calls_meet_while_nobody_was_reached_is_told_too() {
 }
 
 #[test]
+fn other_rules_on_the_same_store_go_on_from_what_was_counted() {
+    let server = Server::start();
+    let connections =
+        || server.info("total_connections_received").and_then(|count| count.parse::<u64>().ok()).expect("a count");
+    let builder = Limiter::builder().url(&server.url()).deadline(SOON).deny_cache_max(Duration::from_secs(60));
+    let old = build(builder, &[("gone", "1/h"), ("kept", "2/h")]);
+    assert_eq!((drain(&old, "kept", "k", 5), drain(&old, "kept", "k", 1)), (2, 0));
+    assert_eq!(drain(&old, "gone", "k", 9), 1);
+    let before = connections();
+
+    let rules = [("added", "1/h"), ("kept", "3/h")].map(|(name, limits)| Rule::parse(name, limits).expect("legal"));
+    let new = old.exchange_rules(rules.to_vec()).expect("the rules can be meant");
+    // A refusal is remembered of the old limit, not of the raised one.
+    assert_eq!(old.check("kept", "k").sure().origin(), Origin::DenyCache);
+    assert_eq!([(); 2].map(|()| new.check("kept", "k").sure().allowed()), [true, false]);
+    assert!(!new.check("kept", "k").sure().allowed());
+    for limiter in [&old, &new] {
+        let told = rows(&limiter.metrics(), "kept");
+        assert_eq!(told, [(Origin::Store, true, 3), (Origin::Store, false, 2), (Origin::DenyCache, false, 3)]);
+    }
+    assert!(new.check("added", "k").sure().allowed());
+    let metrics = new.metrics();
+    assert_eq!((rows(&metrics, "added"), rows(&metrics, "gone")), (vec![(Origin::Store, true, 1)], vec![]));
+    assert_eq!((metrics.deny_cache_hits, metrics.latency.count()), (4, 8));
+    assert!(metrics.decisions.iter().all(|row| row.rule != "gone"));
+    // INFO has one of its own.
+    assert_eq!(connections() - before, 1, "the connections stay");
+    new.reset("kept", "k").wait().expect("the server is up");
+    assert_eq!(drain(&old, "kept", "k", 5), 2, "it is one state");
+}
+
+#[test]
 fn a_call_of_several_rules_is_one_hit() {
     let server = Server::start();
     let builder = Limiter::builder().url(&server.url()).deadline(SOON);

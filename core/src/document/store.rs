@@ -28,7 +28,7 @@ pub(crate) const MAX_MAX_KEYS: usize = 1_000_000_000;
 const MIN_KEY_SECRET: usize = 16;
 
 /// Where state lives, and how it is reached.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, expecting = "a table with fields such as url")]
 pub(crate) struct Store {
     /// Such as `redis://127.0.0.1:6379`; memory if absent. `TIDEGATE_URL` in the environment wins.
@@ -73,7 +73,7 @@ pub(crate) struct Store {
 }
 
 /// How to log in to sentinels, which have users of their own.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, expecting = "a table with fields such as password")]
 pub(crate) struct Sentinel {
     /// The user to log in as.
@@ -97,7 +97,7 @@ impl Sentinel {
 }
 
 /// The circuit breaker of each node.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, expecting = "a table with fields such as failures")]
 pub(crate) struct Breaker {
     /// The failures in a row with which it opens.

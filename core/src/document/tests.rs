@@ -372,6 +372,31 @@ fn reads_files_and_names_them() {
 }
 
 #[test]
+fn tells_whether_two_documents_write_the_same_store() {
+    let document = |text: &str| Document::from_toml(&format!("version = 1\n{text}\n[rules]\na = \"1/m\"")).expect(text);
+    let bare = document("");
+    assert!(bare.same_store(&document("[store]")) && bare.same_store(&document("[store]\nprefix = \"tidegate\"")));
+    assert!(bare.same_store(&Document::from_toml("version = 1\n[rules]\nb = \"9/h\"").expect("legal")));
+    for field in [
+        "url = \"redis://host\"",
+        "password = \"hunter2\"",
+        "key_secret = \"sixteen bytes or more\"",
+        "key_secret_file = \"/run/key\"",
+        "deadline = \"90ms\"",
+        "breaker = { failures = 6 }",
+        "sentinel = { password = \"hunter2\" }",
+        "tls = { ca = \"ca.pem\" }",
+        "address_map = { a = \"b\" }",
+    ] {
+        let text = format!("[store]\n{field}");
+        assert!(document(&text).same_store(&document(&text)), "{field}");
+        assert!(!document(&text).same_store(&bare) && !bare.same_store(&document(&text)), "{field}");
+    }
+    let with = |secret: &str| document(&format!("[store]\nkey_secret = \"{secret}\""));
+    assert!(!with("sixteen bytes or more").same_store(&with("sixteen bytes or so")));
+}
+
+#[test]
 fn hides_the_passwords_of_urls() {
     for (url, shown) in [
         ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),

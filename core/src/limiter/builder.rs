@@ -1,5 +1,6 @@
 //! How a limiter is made.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::line::Lines;
-use super::{Bound, Inner, Limiter, MAX_DEADLINE, PLANS, Pending, Store};
+use super::rules::AllRows;
+use super::{Inner, Limiter, MAX_DEADLINE, PLANS, Pending, Store};
 use crate::breaker::Bounds;
 use crate::cache::Cache;
 use crate::clock::{self, Clock};
@@ -18,9 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fork::{self, PerProcess};
 use crate::inspection::Inspection;
 use crate::io;
-use crate::metrics::{Counters, Rows};
-use crate::plan::Plan;
-use crate::rule::{OnError, Rule};
+use crate::rule::Rule;
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 use crate::store::redis::{Access, Addresses, Config, Inspector, Location, Options, Remote};
 
@@ -215,18 +215,21 @@ impl Builder {
         let prefix: Arc<str> = self.prefix.as_str().into();
         let store = match &self.url {
             None => Store::Memory(MemoryStore::new(self.max_keys, self.clock.clone().unwrap_or_default())),
-            Some(url) => Store::Redis(Remote::open(self.config(url)?)?),
+            Some(url) => Store::Redis(Arc::new(Remote::open(self.config(url)?)?)),
         };
-        let counters = Arc::new(Counters::new(self.rules.len()));
-        let rules = bind(self.rules, &prefix, &counters)?;
-        if self.url.is_some() {
-            announce(&rules);
-        }
-        let limits = rules.iter().flat_map(|bound| &bound.plan.limits);
-        let rates = limits.map(|limit| (limit.suffix.text().to_owned(), limit.quota)).collect();
-        let (secret, deadline, plans) = (self.secret, self.deadline, PerProcess::new(Cache::new(PLANS)));
-        let lines = PerProcess::new(Lines::default());
-        let inner = Inner { store, prefix, secret, deadline, rules, plans, rates, lines, counters };
+        let bare = Inner {
+            store,
+            prefix,
+            secret: self.secret,
+            deadline: self.deadline,
+            rules: Vec::new(),
+            plans: PerProcess::new(Cache::new(PLANS)),
+            rates: HashMap::new(),
+            lines: Arc::new(PerProcess::new(Lines::default())),
+            rows: AllRows::new(),
+            counters: Arc::default(),
+        };
+        let inner = bare.with_rules(self.rules)?;
         let limiter = Limiter { inner: Arc::new(inner) };
         #[cfg(feature = "testing")]
         if let Some(Clock::Given(clock)) = &self.clock {
@@ -285,36 +288,6 @@ impl Builder {
     fn fail(mut self, error: Error) -> Builder {
         self.error.get_or_insert(error);
         self
-    }
-}
-
-/// The rules by name, each with what a call of it asks.
-fn bind(mut rules: Vec<Rule>, prefix: &Arc<str>, counters: &Arc<Counters>) -> Result<Vec<Bound>> {
-    rules.sort_by(|a, b| a.name().cmp(b.name()));
-    let mut bound: Vec<Bound> = Vec::with_capacity(rules.len());
-    for (rule, row) in rules.into_iter().zip(0..) {
-        let plan = Arc::new(Plan::new([&rule], prefix)?.counted(Rows::from_slice(&[row]), counters));
-        if bound.last().is_some_and(|before| before.rule.name() == rule.name()) {
-            let message = format!("two rules are named {:?}; give each a name of its own", rule.name());
-            return Err(Error::new(ErrorKind::InvalidRule, message));
-        }
-        bound.push(Bound { rule, plan, row });
-    }
-    if bound.is_empty() {
-        return Err(Error::new(
-            ErrorKind::InvalidRule,
-            "the limiter has no rule; give it one, such as (\"login\", \"5/m\")",
-        ));
-    }
-    Ok(bound)
-}
-
-/// Says once which rules let everything pass while the store fails: nobody should find out on the day.
-fn announce(rules: &[Bound]) {
-    let open = rules.iter().filter(|bound| bound.plan.on_error == OnError::Allow && bound.plan.enforces);
-    let names: Vec<&str> = open.map(|bound| bound.rule.name()).collect();
-    if !names.is_empty() {
-        log::warn!("while the store fails, requests pass under {}; on_error = \"deny\" refuses them", names.join(", "));
     }
 }
 

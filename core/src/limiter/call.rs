@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bound, Inner, Limiter, MAX_DEADLINE, line};
+use super::{Inner, Limiter, MAX_DEADLINE, line};
 use crate::algorithm::{Step, Tally};
 use crate::blocking;
 use crate::clock;
@@ -67,25 +67,27 @@ impl<T> Future for Pending<T> {
 /// The rules that a call names.
 #[derive(Debug, Clone)]
 pub(super) enum Target<'a> {
-    /// One that the limiter has: what nearly every call names.
-    One(&'a Bound),
+    /// Those of a plan: what nearly every call names is one that the limiter has.
+    Planned(&'a Arc<Plan>),
     Named(Vec<String>),
 }
 
 impl Target<'_> {
     /// The rule, where it is one that the limiter has.
     fn rule(&self) -> Option<&str> {
-        match self {
-            Target::One(bound) => Some(bound.rule.name()),
-            Target::Named(_) => None,
-        }
+        let Target::Planned(plan) = self else { return None };
+        let rules = plan.rules();
+        if let [rule] = rules[..] { Some(rule) } else { None }
     }
 
     #[inline]
     fn plan(self, inner: &Inner, limits: Option<&str>) -> Result<Arc<Plan>> {
         match (self, limits) {
-            (Target::One(bound), None) => Ok(Arc::clone(&bound.plan)),
-            (Target::One(bound), Some(_)) => inner.plan(&[bound.rule.name().to_owned()], limits),
+            (Target::Planned(plan), None) => Ok(Arc::clone(plan)),
+            (Target::Planned(plan), Some(_)) => {
+                let rules: Vec<String> = plan.rules().into_iter().map(str::to_owned).collect();
+                inner.plan(&rules, limits)
+            }
             (Target::Named(rules), limits) => inner.plan(&rules, limits),
         }
     }
@@ -184,6 +186,20 @@ impl<'a> Check<'a> {
         });
         decision.iter().for_each(|decision| span.decided(decision));
         Ok(decision)
+    }
+
+    /// The refusal that this process remembers of it, if any, without asking: counted as the check would be. Nothing in
+    /// memory, for a peek, and for a call that cannot be meant, which says so when it is made.
+    #[allow(dead_code, reason = "for policies")]
+    pub(crate) fn remembered(&self) -> Option<Decision> {
+        self.limiter.inner.decide_from_memory(self.clone().judged().ok()?)
+    }
+
+    /// The same in public, for tests.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn from_memory(&self) -> Option<Decision> {
+        self.remembered()
     }
 
     /// The call, judged; nothing has been sent.

@@ -1,6 +1,7 @@
-//! Waiters on one rule and key stand in line, and only the head asks the store.
+//! Waiters on one key and the same limits stand in line, and only the head asks the store.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use crate::decision::Decision;
 use crate::io;
 use crate::plan::{Action, Call};
 
-/// The lines of one limiter. A line lives as long as somebody stands in it.
+/// The lines of one limiter, and of those that have its store with other rules. A line lives as long as somebody stands in it.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<String, Weak<Line>>>,
@@ -118,10 +119,13 @@ fn can_never_fit(call: &Call) -> bool {
     call.plan.limits.iter().any(|limit| limit.enforce && (limit.denies_all() || call.cost > limit.burst))
 }
 
-/// Who waits for the same: limits and subject.
-fn name(call: &Call) -> String {
-    let suffixes = call.plan.limits.iter().map(|limit| limit.suffix.text());
+/// Who waits for the same: limits and subject. Figures too: nobody waits behind those who wait by a lower limit, as it
+/// was before the rules were exchanged.
+pub(super) fn name(call: &Call) -> String {
     let mut name = String::from_utf8_lossy(call.subject.as_bytes()).into_owned();
-    name.extend(suffixes);
+    for limit in &call.plan.limits {
+        let (suffix, quota, burst, enforce) = (limit.suffix.text(), limit.quota, limit.burst, limit.enforce);
+        write!(name, "{suffix}={quota},{burst},{enforce}").expect("a string takes all");
+    }
     name
 }

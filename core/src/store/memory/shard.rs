@@ -81,7 +81,7 @@ impl Shard {
     #[inline(never)]
     pub(super) fn note(&mut self, rows: &Rows, allowed: bool) {
         for row in rows {
-            let place = 2 * *row as usize;
+            let place = 2 * row.number as usize;
             if self.decided.len() < place + 2 {
                 self.decided.resize(place + 2, 0);
             }
