@@ -9,6 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork::PerProcess;
+use crate::http::Admission;
 use crate::io;
 use crate::limiter::{Counted, Limiter, LogEntry, conclude, ended};
 use crate::plan::Call;
@@ -77,6 +78,8 @@ pub enum Outcome {
     Counted(Counted),
     /// The requests in a log.
     Log(Vec<LogEntry>),
+    /// Of a request that a policy was asked to admit.
+    Admission(Box<Admission>),
 }
 
 struct Shared {
@@ -154,8 +157,12 @@ impl Completions {
                 result = work => ticket.push(result.map(Into::into)),
                 _ = alive.changed() => None,
             };
-            if let (Some(Ok(Outcome::Decision(decision))), Some(limiter)) = (unclaimed, limiter) {
-                let _ = limiter.refund(&decision.receipt()).await;
+            match (unclaimed, limiter) {
+                (Some(Ok(Outcome::Decision(decision))), Some(limiter)) => {
+                    let _ = limiter.refund(&decision.receipt()).await;
+                }
+                (Some(Ok(Outcome::Admission(admission))), _) => admission.undo().await,
+                _ => {}
             }
         });
         Ok(())
@@ -261,6 +268,12 @@ impl Waiter {
 impl From<Decision> for Outcome {
     fn from(decision: Decision) -> Outcome {
         Outcome::Decision(decision)
+    }
+}
+
+impl From<Admission> for Outcome {
+    fn from(admission: Admission) -> Outcome {
+        Outcome::Admission(Box::new(admission))
     }
 }
 

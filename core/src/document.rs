@@ -4,16 +4,19 @@
 //! text --(the format's parser)--> Tree --(shape: names and types)--> Shape --(Rule::new: meaning)--> Document
 //! ```
 
+pub(crate) mod http;
 mod secret;
 mod shape;
 mod store;
 mod tree;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize as _;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::http::Site;
 use crate::rule::Rule;
 pub(crate) use secret::Secret;
 use shape::Shape;
@@ -65,6 +68,7 @@ impl Format {
 pub struct Document {
     store: Store,
     rules: Vec<Rule>,
+    site: Arc<Site>,
 }
 
 impl Document {
@@ -76,8 +80,8 @@ impl Document {
     pub fn parse(text: &str, format: Format) -> Result<Document> {
         let tree = Tree::parse(text, format)?;
         let shape = Shape::deserialize(tree).map_err(|problem| invalid(problem.to_string()))?;
-        let (store, rules) = shape.judged()?;
-        Ok(Document { store, rules })
+        let (store, rules, site) = shape.judged()?;
+        Ok(Document { store, rules, site: Arc::new(site) })
     }
 
     /// Reads TOML.
@@ -135,7 +139,6 @@ impl Document {
 
     /// Whether both write the same `[store]`, secrets included. What `TIDEGATE_URL` and the files say that are named
     /// there is not looked at: a `key_secret_file` is read when a limiter is built, and no later.
-    #[allow(dead_code, reason = "for policies, when they are reloaded")]
     pub(crate) fn same_store(&self, other: &Document) -> bool {
         self.store == other.store
     }
@@ -143,6 +146,11 @@ impl Document {
     /// The rules in the order in which they are written.
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Which rules requests have.
+    pub(crate) fn site(&self) -> &Arc<Site> {
+        &self.site
     }
 }
 

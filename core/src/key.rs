@@ -65,6 +65,11 @@ impl Key {
         Key { escaped, length: if empty { 0 } else { length } }
     }
 
+    /// The key as people read it, for the log of those who ask for that.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.escaped).into_owned()
+    }
+
     /// The subject as it stands in stored keys.
     #[inline]
     pub(crate) fn into_subject(self, secret: Option<&[u8]>) -> Result<Subject> {

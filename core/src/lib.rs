@@ -82,7 +82,7 @@ mod deny_cache;
 mod document;
 mod error;
 mod fork;
-mod http;
+pub mod http;
 mod inspection;
 mod io;
 mod key;
@@ -97,6 +97,8 @@ mod rule;
 mod simulation;
 mod spent;
 mod store;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod trace;
 
 pub use completion::{Completed, Completions, Outcome};

@@ -126,13 +126,11 @@ impl Limiter {
     }
 
     /// Decides the rules of a plan, as [`check_all`](Limiter::check_all) would by their names.
-    #[allow(dead_code, reason = "for policies")]
     pub(crate) fn check_planned<'a>(&'a self, plan: &'a Arc<Plan>, key: Key) -> Check<'a> {
         Check::new(self, Action::Check, Target::Planned(plan), key)
     }
 
     /// Tells how things stand for the rules of a plan.
-    #[allow(dead_code, reason = "for policies")]
     pub(crate) fn peek_planned<'a>(&'a self, plan: &'a Arc<Plan>, key: Key) -> Check<'a> {
         Check::new(self, Action::Peek, Target::Planned(plan), key)
     }
@@ -141,10 +139,18 @@ impl Limiter {
     ///
     /// # Errors
     /// `unknown_rule`, and `invalid_request` for no rule, one that is named twice, or too many limits together.
-    #[allow(dead_code, reason = "for policies")]
-    pub(crate) fn plan_of(&self, rules: &[&str]) -> Result<Arc<Plan>> {
-        let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
-        self.inner.plan(&rules, None)
+    pub(crate) fn plan_of(&self, rules: &[String]) -> Result<Arc<Plan>> {
+        self.inner.plan(rules, None)
+    }
+
+    /// How long the store may take unless a call says otherwise.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.inner.deadline
+    }
+
+    /// Whether state lives on servers.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.inner.store, Store::Redis(_))
     }
 
     /// Waits until admitted, up to a timeout. Waiters on one key and the same limits stand in line: who gives up behind

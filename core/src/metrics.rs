@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+pub(crate) use self::prometheus::Page;
+
 use crate::decision::Origin;
 use crate::error::ErrorKind;
 

@@ -9,8 +9,10 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::http::{Http, Route};
 use super::store::Store;
 use crate::error::{Error, Result};
+use crate::http::Site;
 use crate::rates;
 use crate::rule::{Algorithm, Limit, MAX_UNITS, OnError, Rule};
 
@@ -24,14 +26,20 @@ pub(super) struct Shape {
     store: Store,
     #[serde(default)]
     rules: Rules,
+    #[serde(default)]
+    http: Http,
+    /// Which rules requests have: the first route that matches is a request's.
+    #[serde(default)]
+    routes: Vec<Route>,
 }
 
 impl Shape {
-    pub(super) fn judged(self) -> Result<(Store, Vec<Rule>)> {
-        let Shape { version: Version::One, store, rules } = self;
+    pub(super) fn judged(self) -> Result<(Store, Vec<Rule>, Site)> {
+        let Shape { version: Version::One, store, rules, http, routes } = self;
         store.check()?;
-        let rules = rules.0.into_iter().map(|(name, rule)| rule.judged(name)).collect::<Result<_>>()?;
-        Ok((store, rules))
+        let rules = rules.0.into_iter().map(|(name, rule)| rule.judged(name)).collect::<Result<Vec<_>>>()?;
+        let site = Site::new(&http, &routes, &rules)?;
+        Ok((store, rules, site))
     }
 }
 
@@ -42,6 +50,8 @@ pub(super) fn example(field: &str) -> &'static str {
         "limits" => "limits = \"100/m\", or a list of limits",
         "limit" => "limit = 100, the units per window",
         "window" => "window = \"1m\"",
+        "rules" => "rules = \"NAME\", or a list of names; [] for none",
+        "rule" => "rule = \"NAME\"",
         _ => "it",
     }
 }

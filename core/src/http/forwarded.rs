@@ -55,8 +55,10 @@ fn last_element(text: &[u8]) -> Option<(IpAddr, Option<&[u8]>)> {
     }
 }
 
-/// What stands before the last `name=value`, its name, its value.
-fn last_pair(text: &[u8]) -> Option<(&[u8], &[u8], Cow<'_, [u8]>)> {
+/// What stands before a `name=value`, its name, its value.
+type Pair<'a> = (&'a [u8], &'a [u8], Cow<'a, [u8]>);
+
+fn last_pair(text: &[u8]) -> Option<Pair<'_>> {
     let (before, value) = match text.strip_suffix(b"\"") {
         Some(text) => last_quoted(text)?,
         None => {

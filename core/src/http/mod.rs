@@ -1,18 +1,29 @@
 //! HTTP, once for every framework and language: which rules a request has, who sent it, and what it is answered.
 
 mod accept;
-#[cfg_attr(not(test), expect(dead_code, reason = "the policy is what reads addresses"))]
+mod admission;
 mod client;
-#[cfg_attr(not(test), expect(dead_code, reason = "the policy is what reads addresses"))]
 mod forwarded;
-#[cfg_attr(not(test), expect(dead_code, reason = "the policy is what answers requests"))]
 mod headers;
-#[cfg_attr(not(test), expect(dead_code, reason = "the policy is what reads addresses"))]
+mod key;
+mod metrics;
 mod networks;
+mod policy;
 mod quota;
-#[cfg_attr(not(test), expect(dead_code, reason = "the policy is what answers requests"))]
 mod refusal;
-#[cfg(test)]
-mod responses;
+mod request;
+mod route;
+mod site;
 
+pub use admission::{Admission, Outcome};
 pub use client::Peer;
+pub use metrics::{PolicyMetrics, RouteCount};
+pub use policy::Policy;
+pub use request::Request;
+pub(crate) use site::Site;
+
+use crate::error::{Error, ErrorKind};
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidDocument, message)
+}

@@ -34,6 +34,10 @@ impl Networks {
         Networks(networks)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the address is in one of them. A mapped address is the IPv4 address that it stands for.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

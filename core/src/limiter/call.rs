@@ -25,7 +25,7 @@ type Running<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 pub struct Pending<T>(Running<T>);
 
 impl<T> Pending<T> {
-    pub(super) fn new(future: impl Future<Output = Result<T>> + Send + 'static) -> Pending<T> {
+    pub(crate) fn new(future: impl Future<Output = Result<T>> + Send + 'static) -> Pending<T> {
         Pending(Box::pin(future))
     }
 
@@ -47,6 +47,19 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
     /// thread cannot be started. Nothing comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
         to.run(ticket, None, self.0)
+    }
+}
+
+impl<T: Send + 'static> Pending<T> {
+    /// Lets it go on without anybody who waits for it. In memory it is done at once.
+    #[cfg(feature = "tower")]
+    pub(crate) fn detach(mut self) {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        if self.0.as_mut().poll(&mut context).is_pending()
+            && let Ok(handle) = crate::io::handle()
+        {
+            handle.spawn(self.0);
+        }
     }
 }
 
@@ -190,7 +203,6 @@ impl<'a> Check<'a> {
 
     /// The refusal that this process remembers of it, if any, without asking: counted as the check would be. Nothing in
     /// memory, for a peek, and for a call that cannot be meant, which says so when it is made.
-    #[allow(dead_code, reason = "for policies")]
     pub(crate) fn remembered(&self) -> Option<Decision> {
         self.limiter.inner.decide_from_memory(self.clone().judged().ok()?)
     }

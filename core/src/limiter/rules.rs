@@ -30,7 +30,6 @@ impl Limiter {
     ///
     /// # Errors
     /// `invalid_rule`, as of a builder.
-    #[allow(dead_code, reason = "for policies, when they are reloaded")]
     pub(crate) fn with_rules(&self, rules: Vec<Rule>) -> Result<Limiter> {
         Ok(Limiter { inner: Arc::new(self.inner.with_rules(rules)?) })
     }
@@ -186,19 +185,22 @@ mod tests {
     #[test]
     fn a_plan_that_was_resolved_once_decides_as_its_rules() {
         let limiter = limiter(&[("a", "3/h"), ("b", "2/h; 9/d")]);
-        let plan = limiter.plan_of(&["b", "a"]).expect("there are such rules");
+        let plan = limiter.plan_of(&["b".to_owned(), "a".to_owned()]).expect("there are such rules");
         assert_eq!(plan.rules(), ["b", "a"]);
         assert_eq!(limiter.peek_planned(&plan, "k".into()).wait().expect("it can be meant").remaining(), 2);
         let decided = [(); 3].map(|()| limiter.check_planned(&plan, "k".into()).wait().expect("it can be meant"));
         assert_eq!(decided.map(|decision| decision.allowed()), [true, true, false]);
         assert_eq!(told(&limiter), [row("a", 2, 1), row("b", 2, 1)], "and a peek is none");
 
-        let one = limiter.plan_of(&["b"]).expect("there is such a rule");
+        let one = limiter.plan_of(&["b".to_owned()]).expect("there is such a rule");
         let raised = limiter.check_planned(&one, "k".into()).limits("3/h").wait().expect("of one rule");
         assert!(raised.allowed() && raised.limits().len() == 1);
         let error = limiter.check_planned(&plan, "k".into()).limits("3/h").wait().expect_err("of several rules");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-        assert_eq!(limiter.plan_of(&["a", "nobody"]).expect_err("no such rule").kind(), ErrorKind::UnknownRule);
+        assert_eq!(
+            limiter.plan_of(&["a".to_owned(), "nobody".to_owned()]).expect_err("no such rule").kind(),
+            ErrorKind::UnknownRule
+        );
         assert_eq!(limiter.plan_of(&[]).expect_err("no rule").kind(), ErrorKind::InvalidRequest);
         assert!(limiter.check_planned(&plan, "k".into()).remembered().is_none(), "nothing is, in memory");
     }
@@ -232,7 +234,7 @@ mod tests {
     #[test]
     fn a_peek_is_no_check() {
         let limiter = limiter(&[("r", "1/h")]);
-        let plan = limiter.plan_of(&["r"]).expect("there is such a rule");
+        let plan = limiter.plan_of(&["r".to_owned()]).expect("there is such a rule");
         let action = |check: crate::Check<'_>| check.judged().expect("it can be meant").action;
         assert_eq!(action(limiter.peek_planned(&plan, "k".into())), Action::Peek);
         assert_eq!(action(limiter.check_planned(&plan, "k".into())), Action::Check);

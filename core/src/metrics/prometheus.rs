@@ -78,22 +78,28 @@ impl Metrics {
     }
 }
 
+/// The text in the making.
 #[derive(Default)]
-struct Page {
-    text: String,
+pub(crate) struct Page {
+    pub(crate) text: String,
 }
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// A page that goes on below what is there.
+    pub(crate) fn after(text: String) -> Page {
+        Page { text }
+    }
+
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP tidegate_{name} {help}\n# TYPE tidegate_{name} {kind}");
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+    pub(crate) fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
         self.line(name, labels, &value.to_string());
     }
 

@@ -1,6 +1,3 @@
-use serde::Deserialize;
-use serde_json::{Value, json};
-
 use super::*;
 
 fn owned(texts: &[&str]) -> Vec<String> {
@@ -39,79 +36,6 @@ fn a_peer_is_told_from_what_frameworks_have() {
     let socket: SocketAddr = "1.2.3.4:80".parse().unwrap();
     assert_eq!(Peer::from(Some(socket)), Peer::from(socket.ip()));
     assert_eq!(Peer::from(None), Peer::Unknown);
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Vectors {
-    #[serde(rename = "about")]
-    _about: String,
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Case {
-    name: String,
-    #[serde(default)]
-    http: Http,
-    peer: Option<String>,
-    #[serde(default)]
-    headers: Vec<(String, Text)>,
-    expect: Value,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Http {
-    trusted_proxies: Vec<String>,
-    client_address: Option<String>,
-    ipv4_prefix: Option<u8>,
-    ipv6_prefix: Option<u8>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Plain(String),
-    Hex { hex: String },
-}
-
-impl Text {
-    fn bytes(&self) -> Vec<u8> {
-        match self {
-            Text::Plain(text) => text.as_bytes().to_vec(),
-            Text::Hex { hex } => (0..hex.len() / 2)
-                .map(|index| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).unwrap())
-                .collect(),
-        }
-    }
-}
-
-impl Case {
-    fn found(&self) -> Value {
-        let Http { trusted_proxies, client_address, ipv4_prefix, ipv6_prefix } = &self.http;
-        let client = match Client::new(trusted_proxies, client_address.as_deref(), *ipv4_prefix, *ipv6_prefix) {
-            Ok(client) => client,
-            Err(error) => return json!({"error": error.code()}),
-        };
-        let wanted = |name: &str| client.header().is_some_and(|header| header.eq_ignore_ascii_case(name));
-        let values: Vec<_> =
-            self.headers.iter().filter(|(name, _)| wanted(name)).map(|(_, text)| text.bytes()).collect();
-        let values: Vec<_> = values.iter().map(Vec::as_slice).collect();
-        let peer = self.peer.as_deref().map_or(Peer::Unknown, Peer::from);
-        let address = client.address(peer, &values);
-        json!({"address": address, "key": address.map(|address| client.bucket(address))})
-    }
-}
-
-#[test]
-fn the_vectors_hold() {
-    let vectors = include_str!("../../../../tests/vectors/addresses.json");
-    let vectors: Vectors = serde_json::from_str(vectors).unwrap();
-    for case in &vectors.cases {
-        assert_eq!(case.found(), case.expect, "{}", case.name);
-    }
 }
 
 #[test]

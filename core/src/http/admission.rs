@@ -1,0 +1,444 @@
+//! How a request is decided over its keys, and what comes of it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::policy::State;
+use super::refusal::{self, Cause};
+use super::site::Route;
+use crate::clock;
+use crate::decision::{Decision, Origin};
+use crate::error::Result;
+use crate::io;
+use crate::key::Key;
+use crate::limiter::{Check, Pending};
+use crate::plan::Plan;
+use crate::receipt::Receipt;
+
+/// What becomes of a request.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Its rules let it pass.
+    Allowed,
+    /// One of its rules refuses it: 429.
+    Refused,
+    /// The store failed, and a rule's `on_error` refuses it: 503.
+    Unavailable,
+    /// It has no identity, and its route refuses that: 403.
+    NoIdentity,
+    /// It is exempt: it passes, and is not counted.
+    Exempt,
+    /// It has no rules: no route, a route without rules, or rules that do not apply to it.
+    Unlimited,
+}
+
+impl Outcome {
+    /// Every outcome, in order.
+    pub(crate) const ALL: [Outcome; Outcome::Unlimited as usize + 1] = [
+        Outcome::Allowed,
+        Outcome::Refused,
+        Outcome::Unavailable,
+        Outcome::NoIdentity,
+        Outcome::Exempt,
+        Outcome::Unlimited,
+    ];
+
+    /// The outcome's name: `allowed`, `refused`, `unavailable`, `no_identity`, `exempt` or `unlimited`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Outcome::Allowed => "allowed",
+            Outcome::Refused => "refused",
+            Outcome::Unavailable => "unavailable",
+            Outcome::NoIdentity => "no_identity",
+            Outcome::Exempt => "exempt",
+            Outcome::Unlimited => "unlimited",
+        }
+    }
+
+    const fn cause(self) -> Option<Cause> {
+        match self {
+            Outcome::Refused => Some(Cause::Limited),
+            Outcome::Unavailable => Some(Cause::StoreFailed),
+            Outcome::NoIdentity => Some(Cause::NoIdentity),
+            Outcome::Allowed | Outcome::Exempt | Outcome::Unlimited => None,
+        }
+    }
+}
+
+/// Whether a request may pass, and what its response is to have.
+#[derive(Clone)]
+pub struct Admission {
+    state: Arc<State>,
+    route: Option<usize>,
+    outcome: Outcome,
+    status: Option<u16>,
+    headers: Vec<(&'static str, String)>,
+    body: Option<String>,
+    decisions: Vec<Decision>,
+    /// Rules and keys that were decided, for whoever decides of the same request again.
+    decided: Vec<Decided>,
+    settled: Arc<AtomicBool>,
+}
+
+/// A key, and the rules that were decided on it.
+type Decided = (Key, Vec<String>);
+
+impl Admission {
+    /// Whether the request may pass. In a shadow route it always may.
+    #[must_use]
+    pub fn allowed(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// What becomes of it; in a shadow route what would.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whether its route only reports.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.matched().is_some_and(|route| route.is_shadow)
+    }
+
+    /// The name of its route, if it has one.
+    #[must_use]
+    pub fn route(&self) -> Option<&str> {
+        self.matched().map(|route| &*route.name)
+    }
+
+    /// The status to answer with; none where the request may pass.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// The fields that the response is to have, of a refusal or of what the application answers.
+    #[must_use]
+    pub fn headers(&self) -> &[(&'static str, String)] {
+        &self.headers
+    }
+
+    /// The body of a refusal; its type is among the headers.
+    #[must_use]
+    pub fn body(&self) -> Option<&str> {
+        self.body.as_deref()
+    }
+
+    /// What was decided: a decision for each key, those of an admission before this one first.
+    #[must_use]
+    pub fn decisions(&self) -> &[Decision] {
+        &self.decisions
+    }
+
+    /// Gives the charge back where the route's `refund_status` has the response's status: whether anything was. Once;
+    /// later calls do nothing.
+    ///
+    /// # Errors
+    /// (Of the call that is returned.) What the store says.
+    pub fn settle(&self, status: u16) -> Pending<bool> {
+        let gives_back = self.outcome == Outcome::Allowed
+            && self.matched().is_some_and(|route| route.refund.holds(status))
+            && !self.settled.swap(true, Ordering::AcqRel);
+        let receipts: Vec<Receipt> = if gives_back { receipts(&self.decisions) } else { Vec::new() };
+        let state = Arc::clone(&self.state);
+        Pending::new(async move {
+            let refunds = receipts.iter().map(|receipt| state.limiter.refund(receipt)).collect();
+            let refunded = all(refunds).await.into_iter().collect::<Result<Vec<_>>>()?;
+            Ok(refunded.contains(&true))
+        })
+    }
+
+    /// Gives everything back, where nobody is there to take the answer.
+    pub(crate) async fn undo(&self) {
+        let refunds = receipts(&self.decisions).iter().map(|receipt| self.state.limiter.refund(receipt)).collect();
+        all(refunds).await;
+    }
+
+    fn matched(&self) -> Option<&Route> {
+        self.route.map(|route| &self.state.site.routes[route])
+    }
+}
+
+/// Without the keys.
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Admission");
+        debug.field("route", &self.route()).field("outcome", &self.outcome).field("status", &self.status);
+        debug.field("headers", &self.headers).field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+/// What was charged.
+fn receipts(decisions: &[Decision]) -> Vec<Receipt> {
+    decisions.iter().map(Decision::receipt).filter(|receipt| !receipt.is_empty()).collect()
+}
+
+/// A request, judged: what is to be decided of it.
+pub(super) struct Admit {
+    state: Arc<State>,
+    route: Option<usize>,
+    accept: Vec<u8>,
+    groups: Vec<Group>,
+    cost: u64,
+    /// What is known without asking.
+    known: Option<Outcome>,
+    before: Option<Admission>,
+}
+
+/// A key, and the rules that are decided on it together.
+pub(super) struct Group {
+    key: Key,
+    /// Its place in the route.
+    place: usize,
+    /// The rules, where they are others than the route's at that place.
+    rules: Option<Vec<String>>,
+}
+
+/// A group with its plan.
+struct Asked {
+    key: Key,
+    plan: Arc<Plan>,
+}
+
+impl Group {
+    pub(super) fn new(key: Key, place: usize) -> Group {
+        Group { key, place, rules: None }
+    }
+}
+
+impl Admit {
+    pub(super) fn new(state: Arc<State>, route: Option<usize>, accept: Vec<u8>, before: Option<Admission>) -> Admit {
+        Admit { state, route, accept, groups: Vec::new(), cost: 1, known: None, before }
+    }
+
+    pub(super) fn exempt(self) -> Admit {
+        Admit { known: Some(Outcome::Exempt), ..self }
+    }
+
+    pub(super) fn without_identity(self) -> Admit {
+        Admit { known: Some(Outcome::NoIdentity), ..self }
+    }
+
+    /// The keys, each once: rules of one key are decided together, and none twice.
+    pub(super) fn groups(self, found: Vec<Group>, cost: u64) -> Result<Admit> {
+        let mut groups: Vec<Group> = Vec::with_capacity(found.len());
+        for group in found {
+            let decided = self.before.iter().flat_map(|before| &before.decided).filter(|(key, _)| *key == group.key);
+            let decided: Vec<&String> = decided.flat_map(|(_, rules)| rules).collect();
+            let same = groups.iter_mut().find(|other| other.key == group.key);
+            if decided.is_empty() && same.is_none() {
+                groups.push(group);
+                continue;
+            }
+            let mut rules = self.rules(&group).to_vec();
+            rules.retain(|rule| !decided.contains(&rule));
+            match same {
+                Some(other) => {
+                    let mut together = self.rules(other).to_vec();
+                    rules.retain(|rule| !together.contains(rule));
+                    together.append(&mut rules);
+                    other.rules = Some(together);
+                }
+                None if rules.is_empty() => {}
+                None => groups.push(Group { rules: Some(rules), ..group }),
+            }
+        }
+        Ok(Admit { groups, cost, ..self })
+    }
+
+    fn rules<'a>(&'a self, group: &'a Group) -> &'a [String] {
+        let route = self.route.map(|route| &self.state.site.routes[route]);
+        let own = || route.map_or(&[][..], |route| &route.groups[group.place].rules);
+        group.rules.as_deref().unwrap_or_else(own)
+    }
+
+    pub(super) async fn decide(self) -> Result<Admission> {
+        let before = self.before.iter();
+        let mut decisions: Vec<Decision> = before.clone().flat_map(|before| before.decisions.iter().cloned()).collect();
+        let mut decided: Vec<Decided> = before.flat_map(|before| before.decided.iter().cloned()).collect();
+        if self.known.is_none() {
+            decisions.append(&mut self.decisions().await?);
+            decided.extend(self.groups.iter().map(|group| (group.key.clone(), self.rules(group).to_vec())));
+        }
+        let outcome = self.known.unwrap_or_else(|| outcome(&decisions));
+        let Admit { state, route, accept, .. } = self;
+        Ok(Admission::new(state, route, outcome, decisions, decided, &accept))
+    }
+
+    async fn decisions(&self) -> Result<Vec<Decision>> {
+        match &self.asked()?[..] {
+            [] => Ok(Vec::new()),
+            [one] => Ok(vec![self.check(one).await?]),
+            several => self.several(several).await,
+        }
+    }
+
+    fn check<'a>(&'a self, asked: &'a Asked) -> Check<'a> {
+        self.state.limiter.check_planned(&asked.plan, asked.key.clone()).cost(self.cost)
+    }
+
+    fn asked(&self) -> Result<Vec<Asked>> {
+        let plan = |group: &Group| match (&group.rules, self.route) {
+            (None, Some(route)) => Ok(Arc::clone(&self.state.plans[route][group.place])),
+            _ => self.state.limiter.plan_of(self.rules(group)),
+        };
+        self.groups.iter().map(|group| Ok(Asked { key: group.key.clone(), plan: plan(group)? })).collect()
+    }
+
+    /// Several keys: remembered refusals first; then all are peeked at, and only if all would pass, all are charged. What
+    /// was charged is given back if one refuses after all.
+    async fn several(&self, asked: &[Asked]) -> Result<Vec<Decision>> {
+        let limiter = &self.state.limiter;
+        let began = clock::instant();
+        if let Some(refusal) = asked.iter().find_map(|one| self.check(one).remembered()) {
+            return Ok(vec![refusal]);
+        }
+        let peeks = asked.iter().map(|one| limiter.peek_planned(&one.plan, one.key.clone()).cost(self.cost));
+        let peeked = each(all(peeks.map(IntoFuture::into_future).collect()).await)?;
+        if peeked.iter().any(|decision| !decision.allowed()) {
+            // Peeks are not counted, but these decide.
+            peeked.iter().filter(|decision| !decision.allowed()).for_each(Decision::count);
+            return Ok(peeked);
+        }
+        // Both together have the deadline of one call.
+        let left = limiter.deadline().saturating_sub(clock::instant() - began).max(LEAST_DEADLINE);
+        let checks = asked.iter().map(|one| self.check(one).deadline(left).into_future()).collect();
+        let mut charged = each(all(checks).await)?;
+        if charged.iter().any(|decision| !decision.allowed()) {
+            self.give_back(&charged).await;
+            // They stand as they did before.
+            for (decision, peeked) in charged.iter_mut().zip(peeked).filter(|(decision, _)| decision.allowed()) {
+                *decision = peeked;
+            }
+        }
+        Ok(charged)
+    }
+
+    /// Gives charges back, whether or not somebody still waits for the answer.
+    async fn give_back(&self, decisions: &[Decision]) {
+        let (state, receipts) = (Arc::clone(&self.state), receipts(decisions));
+        let work = async move {
+            let refunds = receipts.iter().map(|receipt| state.limiter.refund(receipt)).collect();
+            all(refunds).await.iter().for_each(|refunded| state.totals.returned(refunded.is_ok()));
+        };
+        match io::handle() {
+            Ok(handle) if self.state.limiter.is_remote() => {
+                let (done, owed) = tokio::sync::oneshot::channel();
+                handle.spawn(async move {
+                    work.await;
+                    let _ = done.send(());
+                });
+                io::owed(owed).await;
+            }
+            _ => work.await,
+        }
+    }
+}
+
+/// The least that a second step gets, however long the first took.
+const LEAST_DEADLINE: Duration = Duration::from_millis(1);
+
+fn each(decisions: Vec<Result<Decision>>) -> Result<Vec<Decision>> {
+    decisions.into_iter().collect()
+}
+
+/// Runs calls at once, and waits for all of them.
+async fn all<T>(mut calls: Vec<Pending<T>>) -> Vec<Result<T>> {
+    let mut answers: Vec<Option<Result<T>>> = calls.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (call, answer) in calls.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(ready) = Pin::new(call).poll(context)
+            {
+                *answer = Some(ready);
+            }
+        }
+        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
+fn outcome(decisions: &[Decision]) -> Outcome {
+    let mut refusing = decisions.iter().filter(|decision| !decision.allowed()).peekable();
+    if decisions.is_empty() {
+        Outcome::Unlimited
+    } else if refusing.peek().is_none() {
+        Outcome::Allowed
+    } else if refusing.all(|decision| decision.origin() == Origin::Closed) {
+        Outcome::Unavailable
+    } else {
+        Outcome::Refused
+    }
+}
+
+impl Admission {
+    fn new(
+        state: Arc<State>,
+        route: Option<usize>,
+        outcome: Outcome,
+        decisions: Vec<Decision>,
+        decided: Vec<Decided>,
+        accept: &[u8],
+    ) -> Admission {
+        let mut admission = Admission {
+            outcome,
+            status: None,
+            headers: Vec::new(),
+            body: None,
+            decisions,
+            decided,
+            settled: Arc::default(),
+            route,
+            state,
+        };
+        if let Some(route) = route {
+            admission.state.counts[route].add(outcome);
+        }
+        admission.report();
+        if !admission.is_shadow() {
+            admission.answer(accept);
+        }
+        admission
+    }
+
+    fn answer(&mut self, accept: &[u8]) {
+        let site = &self.state.site;
+        self.headers = site.fields.of(&self.decisions, self.state.now());
+        if let Some(cause) = self.outcome.cause() {
+            let accept = (!accept.is_empty()).then_some(accept);
+            let body = refusal::body(cause, site.form, accept, &self.decisions);
+            self.headers.extend(body.fields().map(|(name, value)| (name, value.to_owned())));
+            (self.status, self.body) = (Some(body.status), Some(body.text));
+        }
+    }
+
+    /// What is not let through is told to the log, the key only where that is asked for.
+    fn report(&self) {
+        if self.outcome.cause().is_none() || !log::log_enabled!(target: LOG, log::Level::Info) {
+            return;
+        }
+        let (route, outcome) = (self.route().unwrap_or_default(), self.outcome.name());
+        let mode = if self.is_shadow() { " (shadow)" } else { "" };
+        let refusing = self.decisions.iter().filter(|decision| !decision.allowed());
+        let rules: Vec<&str> = refusing.map(|decision| decision.binding().rule()).collect();
+        let rules = rules.join(",");
+        if self.state.site.log_keys {
+            let keys: Vec<String> = self.decided.iter().map(|(key, _)| key.text()).collect();
+            log::info!(target: LOG, "{outcome}{mode}: route={route} rules={rules} keys={}", keys.join(" "));
+        } else {
+            log::info!(target: LOG, "{outcome}{mode}: route={route} rules={rules}");
+        }
+    }
+}
+
+/// The log's target.
+pub(super) const LOG: &str = "tidegate::http";

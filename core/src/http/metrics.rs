@@ -1,0 +1,125 @@
+//! What a policy counts: requests by route and outcome, and what became of its documents and charges.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::admission::Outcome;
+use crate::metrics::{Metrics, Page};
+
+/// What a policy has counted since it was made. No key is in it.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyMetrics {
+    /// What its limiter has counted.
+    pub limiter: Metrics,
+    /// Requests: a row for each route and outcome, by route. Those without a route are not counted.
+    pub requests: Vec<RouteCount>,
+    /// Charges that were given back since a rule of another key refused in the same moment, after all had let the request
+    /// pass when they were peeked at: for this moment others may have found the units taken.
+    pub charges_returned: u64,
+    /// Such charges that could not be given back.
+    pub charges_lost: u64,
+    /// Documents that were taken after the first.
+    pub reloads: u64,
+    /// Documents that were refused.
+    pub reloads_refused: u64,
+}
+
+/// How often requests of one route had one outcome.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteCount {
+    /// The route's name.
+    pub route: String,
+    /// Whether the route only reports, so that all of these passed.
+    pub is_shadow: bool,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// How often.
+    pub count: u64,
+}
+
+/// The outcomes of one route's requests.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    counts: [AtomicU64; Outcome::ALL.len()],
+}
+
+impl Counts {
+    pub(super) fn add(&self, outcome: Outcome) {
+        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What is counted of all routes together.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    returned: AtomicU64,
+    lost: AtomicU64,
+    reloads: AtomicU64,
+    reloads_refused: AtomicU64,
+}
+
+impl Totals {
+    pub(super) fn returned(&self, is_back: bool) {
+        let count = if is_back { &self.returned } else { &self.lost };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn reloaded(&self, is_taken: bool) {
+        let count = if is_taken { &self.reloads } else { &self.reloads_refused };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl PolicyMetrics {
+    pub(super) fn new<'a>(
+        limiter: Metrics,
+        routes: impl Iterator<Item = ((&'a str, bool), &'a Counts)>,
+        totals: &Totals,
+    ) -> PolicyMetrics {
+        let rows = routes.flat_map(|((route, is_shadow), counts)| {
+            Outcome::ALL.iter().map(move |outcome| {
+                let count = counts.counts[*outcome as usize].load(Ordering::Relaxed);
+                RouteCount { route: route.to_owned(), is_shadow, outcome: *outcome, count }
+            })
+        });
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        PolicyMetrics {
+            limiter,
+            requests: rows.collect(),
+            charges_returned: read(&totals.returned),
+            charges_lost: read(&totals.lost),
+            reloads: read(&totals.reloads),
+            reloads_refused: read(&totals.reloads_refused),
+        }
+    }
+
+    /// The text that Prometheus scrapes: the limiter's, and the policy's own below it.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let mut page = Page::after(self.limiter.prometheus());
+        page.family("http_requests_total", "counter", "Requests by route, mode and outcome.");
+        for row in &self.requests {
+            let mode = if row.is_shadow { "shadow" } else { "enforce" };
+            let labels = [("route", &*row.route), ("mode", mode), ("outcome", row.outcome.name())];
+            page.sample("http_requests_total", &labels, row.count);
+        }
+        page.single(
+            "http_charges_returned_total",
+            "counter",
+            "Charges given back since a rule of another key refused in the same moment.",
+            self.charges_returned,
+        );
+        page.single(
+            "http_charges_lost_total",
+            "counter",
+            "Such charges that could not be given back.",
+            self.charges_lost,
+        );
+        page.family("http_reloads_total", "counter", "Documents after the first, by what became of them.");
+        for (result, count) in [("taken", self.reloads), ("refused", self.reloads_refused)] {
+            page.sample("http_reloads_total", &[("result", result)], count);
+        }
+        page.text
+    }
+}

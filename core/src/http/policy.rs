@@ -1,0 +1,277 @@
+//! The policy: a document at work, exchanged whole when it changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use super::admission::LOG;
+use super::invalid;
+use super::metrics::{Counts, PolicyMetrics, Totals};
+use super::request::Request;
+use super::site::{Route, Site};
+use crate::clock::{self, Clock, Look};
+use crate::document::Document;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limiter::{Builder, Limiter, Pending};
+use crate::plan::Plan;
+
+/// Which rules requests have, from a document: for servers and their middleware. Cheap to clone; clones share everything.
+///
+/// ```
+/// use tidegate::{Document, http::Policy};
+///
+/// let document = Document::from_toml(r#"
+///     version = 1
+///     [rules]
+///     login = "1/m"
+///     [[routes]]
+///     path = "/login"
+///     rules = "login"
+///     key = "ip"
+/// "#)?;
+/// let policy = Policy::new(&document)?;
+///
+/// let admission = policy.request("POST", "/login").peer("203.0.113.7").admit().wait()?; // or .await
+/// assert!(admission.allowed());
+/// let admission = policy.request("POST", "/login").peer("203.0.113.7").admit().wait()?;
+/// assert_eq!(admission.status(), Some(429));
+/// assert!(admission.headers().contains(&("Retry-After", "60".to_owned())));
+///
+/// assert!(policy.request("GET", "/").admit().wait()?.allowed()); // no route, and so no limit
+/// # Ok::<(), tidegate::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Policy {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: ArcSwap<State>,
+    watched: Option<Watched>,
+    clock: Clock,
+}
+
+/// What one document has made.
+pub(super) struct State {
+    pub(super) site: Arc<Site>,
+    pub(super) limiter: Limiter,
+    /// Of each route and each of its groups.
+    pub(super) plans: Vec<Vec<Arc<Plan>>>,
+    /// Of each route.
+    pub(super) counts: Vec<Arc<Counts>>,
+    pub(super) totals: Arc<Totals>,
+    document: Document,
+    clock: Clock,
+}
+
+/// A file that is looked at while requests come. There is no thread for it, which a fork would end.
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    began: Instant,
+    /// When to look again, in milliseconds since it began; whoever moves it looks.
+    next: AtomicU64,
+    /// The text that was read last, good or not; none while it cannot be read.
+    text: ArcSwap<Option<String>>,
+}
+
+/// How often a watched file is looked at, in milliseconds.
+const LOOK_EVERY: u64 = 1_000;
+
+impl Policy {
+    /// A policy of a document, with `TIDEGATE_URL` before its url. Connecting goes on in the background.
+    ///
+    /// # Errors
+    /// `invalid_document` for a document without routes; what [`Builder::build`] says.
+    pub fn new(document: &Document) -> Result<Policy> {
+        Policy::begin(document, Clock::Asked, None)
+    }
+
+    /// A policy of a file, which is read again when it changes: it is looked at once a second, while requests come. What
+    /// is wrong with it then is logged (target `tidegate::http`) and counted, and the old document stays.
+    ///
+    /// # Errors
+    /// As [`Document::read`] and [`Policy::new`].
+    pub fn watch(path: impl AsRef<Path>) -> Result<Policy> {
+        let path = path.as_ref();
+        // Read before the document is: a change in between is seen later, and none is missed.
+        let text = ArcSwap::from_pointee(std::fs::read_to_string(path).ok());
+        let document = Document::read(path)?;
+        let (path, began, next) = (path.to_owned(), clock::instant(), AtomicU64::new(LOOK_EVERY));
+        Policy::begin(&document, Clock::Asked, Some(Watched { path, began, next, text }))
+    }
+
+    /// A policy whose time the caller sets, in microseconds since 1970: for tests.
+    ///
+    /// # Errors
+    /// As [`Policy::new`].
+    #[cfg(feature = "testing")]
+    pub fn with_clock(document: &Document, clock: &Arc<AtomicU64>) -> Result<Policy> {
+        Policy::begin(document, Clock::Given(Arc::clone(clock)), None)
+    }
+
+    fn begin(document: &Document, clock: Clock, watched: Option<Watched>) -> Result<Policy> {
+        let state = State::new(document, clock.clone(), None)?;
+        Ok(Policy { shared: Arc::new(Shared { state: ArcSwap::from_pointee(state), watched, clock }) })
+    }
+
+    /// A request, by its method and its path as the application's router sees it: that chooses its route. A query string
+    /// does not matter.
+    pub fn request(&self, method: &str, path: &str) -> Request {
+        self.look();
+        let state = self.shared.state.load_full();
+        let route = state.site.route(method, path);
+        Request::new(state, route, method)
+    }
+
+    /// A request whose route the application names, whatever its path is.
+    ///
+    /// # Errors
+    /// `invalid_request` if no route has this name.
+    pub fn named(&self, route: &str, method: &str) -> Result<Request> {
+        self.look();
+        let state = self.shared.state.load_full();
+        let Some(place) = state.site.named(route) else {
+            let names: Vec<&str> = state.site.routes.iter().map(|route| &*route.name).collect();
+            let message = format!("there is no route {route:?}; the routes are: {}", names.join(", "));
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        };
+        Ok(Request::new(state, Some(place), method))
+    }
+
+    /// The request headers that any route needs, in lower case, for callers who hand the same over with each request.
+    #[must_use]
+    pub fn headers(&self) -> Vec<String> {
+        self.shared.state.load().site.headers.clone()
+    }
+
+    /// The limiter of its rules, as they are now.
+    #[must_use]
+    pub fn limiter(&self) -> Limiter {
+        self.shared.state.load().limiter.clone()
+    }
+
+    /// Waits until every server is connected; at once in memory.
+    ///
+    /// # Errors
+    /// As [`Limiter::ready`].
+    pub fn ready(&self, timeout: Duration) -> Pending<()> {
+        self.limiter().ready(timeout)
+    }
+
+    /// Takes another document from the next request on. Where its `[store]` is the same, state, connections and counters
+    /// stay; counters of routes stay by their names.
+    ///
+    /// # Errors
+    /// As [`Policy::new`]; the old document stays.
+    pub fn reload(&self, document: &Document) -> Result<()> {
+        let old = self.shared.state.load_full();
+        let new = State::new(document, self.shared.clock.clone(), Some(&old));
+        old.totals.reloaded(new.is_ok());
+        self.shared.state.store(Arc::new(new?));
+        Ok(())
+    }
+
+    /// What was counted since it was made.
+    #[must_use]
+    pub fn metrics(&self) -> PolicyMetrics {
+        let state = self.shared.state.load_full();
+        let routes = state.site.routes.iter().map(|route| (&*route.name, route.is_shadow));
+        PolicyMetrics::new(
+            state.limiter.metrics(),
+            routes.zip(state.counts.iter().map(|counts| &**counts)),
+            &state.totals,
+        )
+    }
+
+    /// Looks whether the watched file has changed, if it is time to.
+    fn look(&self) {
+        let Some(watched) = &self.shared.watched else { return };
+        let Some(changed) = watched.changed() else { return };
+        let read = changed.and_then(|()| Document::read(&watched.path));
+        if read.is_err() {
+            self.shared.state.load().totals.reloaded(false);
+        }
+        match read.and_then(|document| self.reload(&document)) {
+            Ok(()) => log::info!(target: LOG, "{} was read again", watched.path.display()),
+            Err(error) => {
+                log::error!(target: LOG, "the document has changed and is refused, so the old one stays: {error}");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.shared.state.load();
+        let routes: Vec<&str> = state.site.routes.iter().map(|route| &*route.name).collect();
+        let watched = self.shared.watched.as_ref().map(|watched| &watched.path);
+        let mut debug = f.debug_struct("Policy");
+        debug
+            .field("routes", &routes)
+            .field("limiter", &state.limiter)
+            .field("watched", &watched)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Watched {
+    /// Whether its text is another than before, or that it cannot be read any more; each told once.
+    fn changed(&self) -> Option<Result<()>> {
+        let now = u64::try_from(clock::instant().saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
+        let next = self.next.load(Ordering::Relaxed);
+        let taken = |next| self.next.compare_exchange(next, now + LOOK_EVERY, Ordering::Relaxed, Ordering::Relaxed);
+        if now < next || taken(next).is_err() {
+            return None;
+        }
+        let read = std::fs::read_to_string(&self.path);
+        let text = read.as_ref().ok().cloned();
+        if **self.text.load() == text {
+            return None;
+        }
+        self.text.store(Arc::new(text));
+        Some(read.map(drop).map_err(|error| invalid(format!("{}: cannot be read: {error}", self.path.display()))))
+    }
+}
+
+impl State {
+    fn new(document: &Document, clock: Clock, before: Option<&State>) -> Result<State> {
+        let site = Arc::clone(document.site());
+        if site.is_empty() {
+            return Err(invalid("the document has no routes; write [[routes]] with path and rules, or [http.default]"));
+        }
+        let limiter = match before.filter(|before| before.document.same_store(document)) {
+            Some(before) => before.limiter.with_rules(document.rules().to_vec())?,
+            None => limiter(document, &clock)?,
+        };
+        let plans = |route: &Route| route.groups.iter().map(|group| limiter.plan_of(&group.rules)).collect();
+        let plans = site.routes.iter().map(plans).collect::<Result<_>>()?;
+        let counts = |route: &Route| before.and_then(|before| before.counts_of(route)).unwrap_or_default();
+        let counts = site.routes.iter().map(counts).collect();
+        let totals = before.map_or_else(Arc::default, |before| Arc::clone(&before.totals));
+        Ok(State { site, limiter, plans, counts, totals, document: document.clone(), clock })
+    }
+
+    fn counts_of(&self, route: &Route) -> Option<Arc<Counts>> {
+        let same = |other: &Route| other.name == route.name && other.is_shadow == route.is_shadow;
+        self.site.routes.iter().position(same).map(|place| Arc::clone(&self.counts[place]))
+    }
+
+    /// This process's time, in microseconds since 1970.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.now(&mut Look::default())
+    }
+}
+
+#[cfg_attr(not(feature = "testing"), allow(unused_variables, reason = "only a test's clock is handed on"))]
+fn limiter(document: &Document, clock: &Clock) -> Result<Limiter> {
+    let builder: Builder = Limiter::builder().document(document);
+    #[cfg(feature = "testing")]
+    if let Clock::Given(clock) = clock {
+        return builder.clock(clock).build();
+    }
+    builder.build()
+}

@@ -1,0 +1,336 @@
+//! What a document says of HTTP, judged: its routes with their keys, costs and exemptions.
+
+use std::sync::Arc;
+
+use super::client::Client;
+use super::headers::Fields;
+use super::invalid;
+use super::key::{Exempt, KeySource, Source};
+use super::refusal::Form;
+use super::route::{Matcher, Pattern};
+use crate::document::http::{
+    CLASSES, Cost as CostShape, Http, Mode, Route as RouteShape, Status, Texts, WithoutIdentity,
+};
+use crate::error::{Error, Result};
+use crate::key::MAX_NAME;
+use crate::rule::{MAX_UNITS, Rule};
+
+/// All routes, and what holds for each of them.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) client: Client,
+    pub(crate) fields: Fields,
+    pub(crate) form: Form,
+    pub(crate) log_keys: bool,
+    pub(crate) routes: Vec<Route>,
+    matcher: Matcher,
+    /// The routes of the matcher's patterns, in order.
+    matched: Vec<usize>,
+    default: Option<usize>,
+    /// The request headers that any route reads, in lower case.
+    pub(crate) headers: Vec<String>,
+}
+
+/// Some requests, and the rules that they have.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) name: Arc<str>,
+    methods: Option<Vec<String>>,
+    /// Rules by their key: each group is decided together.
+    pub(crate) groups: Vec<Group>,
+    pub(crate) cost: Cost,
+    /// The site's, and the route's own.
+    pub(crate) exempt: [Arc<Exempt>; 2],
+    pub(crate) is_shadow: bool,
+    pub(crate) refund: Refund,
+    /// What of the request is asked for.
+    pub(crate) needs: Needs,
+}
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) key: KeySource,
+    pub(crate) without: WithoutIdentity,
+    pub(crate) rules: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Cost {
+    Units(u64),
+    /// By method, 1 for others.
+    ByMethod(Vec<(String, u64)>),
+    Supplied(String),
+}
+
+/// Which statuses of responses give the charge back.
+#[derive(Debug, Default)]
+pub(crate) struct Refund {
+    ranges: Vec<(u16, u16)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    pub(crate) user: bool,
+    pub(crate) address: bool,
+    pub(crate) headers: Vec<String>,
+    pub(crate) values: Vec<String>,
+    pub(crate) questions: Vec<String>,
+}
+
+impl Site {
+    pub(crate) fn new(http: &Http, shapes: &[RouteShape], rules: &[Rule]) -> Result<Site> {
+        let within = |error: Error| error.within("http");
+        let (client, fields, form) = parts(http).map_err(within)?;
+        let exempt = Arc::new(Exempt::new(&http.exempt).map_err(within)?);
+        let mut routes = Vec::with_capacity(shapes.len() + 1);
+        let (mut patterns, mut matched) = (Vec::new(), Vec::new());
+        for (place, shape) in shapes.iter().enumerate() {
+            let within = |error: Error| error.within(format!("routes[{place}]"));
+            if let Some(pattern) = pattern(shape).map_err(within)? {
+                // Each alone, so that an error has its place.
+                Matcher::new([pattern], http.case_sensitive).map_err(within)?;
+                patterns.push(pattern);
+                matched.push(place);
+            }
+            let route = Route::new(shape, None, &exempt, &client, rules).map_err(within)?;
+            if let Some(other) =
+                routes.iter().position(|other: &Route| shape.name.is_some() && other.name == route.name)
+            {
+                return Err(within(invalid(format!(
+                    "routes[{other}] has the name {:?} too; name them apart",
+                    route.name
+                ))));
+            }
+            routes.push(route);
+        }
+        let default = http.default.as_ref().map(|shape| {
+            if shape.path.is_some() || shape.prefix.is_some() || shape.methods.is_some() {
+                return Err(invalid(
+                    "it is for all requests that no other route matches; leave path, prefix and methods out",
+                ));
+            }
+            Route::new(shape, Some("default"), &exempt, &client, rules)
+        });
+        let default = default.transpose().map_err(|error| error.within("http.default"))?.map(|route| {
+            routes.push(route);
+            routes.len() - 1
+        });
+        let matcher = Matcher::new(patterns, http.case_sensitive)?;
+        let mut headers: Vec<String> = routes.iter().flat_map(|route| route.needs.headers.iter().cloned()).collect();
+        headers.push("accept".to_owned());
+        headers.sort_unstable();
+        headers.dedup();
+        Ok(Site { client, fields, form, log_keys: http.log_keys, routes, matcher, matched, default, headers })
+    }
+
+    /// The request's route, if it has one.
+    pub(crate) fn route(&self, method: &str, path: &str) -> Option<usize> {
+        let places = self.matcher.matches(path).map(|place| self.matched[place]);
+        places.into_iter().find(|place| self.routes[*place].takes(method)).or(self.default)
+    }
+
+    /// The route of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.routes.iter().position(|route| &*route.name == name)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+}
+
+fn parts(http: &Http) -> Result<(Client, Fields, Form)> {
+    let source = http.client_address.as_deref();
+    let client = Client::new(&http.trusted_proxies.0, source, http.ipv4_prefix, http.ipv6_prefix)?;
+    let fields = match (&http.headers, http.x_ratelimit_reset.as_deref()) {
+        (None, reset) => {
+            let names = ["draft-10", "x-ratelimit"].map(str::to_owned);
+            Fields::new(&names, reset, http.partition_key)?
+        }
+        (Some(Texts(names)), reset) => Fields::new(names, reset, http.partition_key)?,
+    };
+    let form = http.refusal.as_deref().map_or(Ok(Form::Auto), Form::parse)?;
+    Ok((client, fields, form))
+}
+
+fn pattern(shape: &RouteShape) -> Result<Option<Pattern<'_>>> {
+    match (&shape.path, &shape.prefix) {
+        (Some(_), Some(_)) => Err(invalid("path and prefix are both there; write one of them")),
+        (Some(path), None) => Ok(Some(Pattern::Path(path))),
+        (None, Some(prefix)) => Ok(Some(Pattern::Prefix(prefix))),
+        (None, None) if shape.name.is_some() => Ok(None),
+        (None, None) => Err(invalid(
+            "it has no path; write path = \"/items/{id}\" or prefix = \"/api/\", or a name for a route that the \
+             application asks for itself",
+        )),
+    }
+}
+
+impl Route {
+    fn new(
+        shape: &RouteShape,
+        name: Option<&str>,
+        all: &Arc<Exempt>,
+        client: &Client,
+        rules: &[Rule],
+    ) -> Result<Route> {
+        let name = shape.name.as_deref().or(shape.path.as_deref()).or(shape.prefix.as_deref()).or(name);
+        let name = name.unwrap_or_default();
+        if name.is_empty() || (shape.name.is_some() && name.len() > MAX_NAME) {
+            return Err(invalid(format!("the name has {} bytes; write 1 to {MAX_NAME}", name.len())));
+        }
+        let groups = groups(shape, rules)?;
+        let exempt = [Arc::clone(all), Arc::new(Exempt::new(&shape.exempt)?)];
+        let cost = Cost::new(shape.cost.as_ref())?;
+        let needs = Needs::new(&groups, &exempt, &cost, client);
+        Ok(Route {
+            name: name.into(),
+            methods: methods(shape.methods.as_ref())?,
+            groups,
+            cost,
+            exempt,
+            is_shadow: shape.mode == Mode::Shadow,
+            refund: Refund::new(&shape.refund_status.0)?,
+            needs,
+        })
+    }
+
+    fn takes(&self, method: &str) -> bool {
+        let takes = |name: &str| name.eq_ignore_ascii_case(method);
+        // Frameworks answer HEAD by what answers GET.
+        let head = method.eq_ignore_ascii_case("HEAD");
+        self.methods.as_ref().is_none_or(|names| names.iter().any(|name| takes(name) || (head && name == "GET")))
+    }
+}
+
+fn methods(texts: Option<&Texts>) -> Result<Option<Vec<String>>> {
+    let Some(Texts(names)) = texts else { return Ok(None) };
+    if names.is_empty() {
+        return Err(invalid("methods is an empty list; leave it out for all methods"));
+    }
+    names.iter().map(|name| method(name)).collect::<Result<_>>().map(Some)
+}
+
+fn method(name: &str) -> Result<String> {
+    if super::key::is_token(name) {
+        return Ok(name.to_ascii_uppercase());
+    }
+    Err(invalid(format!("{name:?} is no method; write one such as \"POST\"")))
+}
+
+/// The route's rules, those of one key together, in the order written.
+fn groups(shape: &RouteShape, rules: &[Rule]) -> Result<Vec<Group>> {
+    let mut groups: Vec<Group> = Vec::new();
+    for rule in &shape.rules.0 {
+        if !rules.iter().any(|known| known.name() == rule.rule) {
+            let names: Vec<&str> = rules.iter().map(Rule::name).collect();
+            let names = if names.is_empty() { "none; write it in [rules]".to_owned() } else { names.join(", ") };
+            return Err(invalid(format!("there is no rule {:?}; the rules are: {names}", rule.rule)));
+        }
+        let key = rule.key.as_ref().or(shape.key.as_ref()).ok_or_else(|| {
+            invalid(format!("rule {:?} has no key; write who is limited, such as key = \"ip\"", rule.rule))
+        })?;
+        let key = KeySource::parse(key)?;
+        let without = match rule.without_identity.or(shape.without_identity) {
+            Some(choice) => choice,
+            None if key.needs_choice() => {
+                return Err(invalid(format!(
+                    "some requests do not have the key of rule {:?}; write without_identity = \"refuse\", \"share\" (all of \
+                     them share one bucket) or \"skip\" (the rule does not apply)",
+                    rule.rule
+                )));
+            }
+            None => WithoutIdentity::Refuse,
+        };
+        if groups.iter().any(|group| group.key == key && group.rules.contains(&rule.rule)) {
+            return Err(invalid(format!("rule {:?} is there twice with one key; write it once", rule.rule)));
+        }
+        match groups.iter_mut().find(|group| group.key == key && group.without == without) {
+            Some(group) => group.rules.push(rule.rule.clone()),
+            None => groups.push(Group { key, without, rules: vec![rule.rule.clone()] }),
+        }
+    }
+    Ok(groups)
+}
+
+impl Cost {
+    fn new(shape: Option<&CostShape>) -> Result<Cost> {
+        let judged = |units: u64| match units {
+            0 => Err(invalid("cost 0 charges nothing; write 1 or more, or rules = [] for a route without limits")),
+            1..=MAX_UNITS => Ok(units),
+            _ => Err(invalid(format!("cost {units} is too large; write 1 to {MAX_UNITS}"))),
+        };
+        Ok(match shape {
+            None => Cost::Units(1),
+            Some(CostShape::Units(units)) => Cost::Units(judged(*units)?),
+            Some(CostShape::ByMethod(table)) => Cost::ByMethod(
+                table.iter().map(|(name, units)| Ok((method(name)?, judged(*units)?))).collect::<Result<_>>()?,
+            ),
+            Some(CostShape::Supplied(text)) => match text.strip_prefix("app:") {
+                Some(name) if !name.is_empty() => Cost::Supplied(name.to_owned()),
+                _ => {
+                    return Err(invalid(
+                        "write the cost as a number, by method such as { POST = 5 }, or \"app:NAME\" for what the \
+                         application supplies",
+                    ));
+                }
+            },
+        })
+    }
+}
+
+impl Refund {
+    fn new(shapes: &[Status]) -> Result<Refund> {
+        let range = |shape: &Status| match shape {
+            Status::One(status) => match u16::try_from(*status) {
+                Ok(status @ 100..=599) => Ok((status, status)),
+                _ => Err(invalid(format!("{status} is no status; write 100 to 599"))),
+            },
+            Status::Class(text) => match (1_u16..).zip(CLASSES).find(|(_, class)| class == text) {
+                Some((digit, _)) => Ok((digit * 100, digit * 100 + 99)),
+                None => {
+                    Err(invalid(format!("refund_status {text:?} is not known; write a number such as 404, or \"5xx\"")))
+                }
+            },
+        };
+        Ok(Refund { ranges: shapes.iter().map(range).collect::<Result<_>>()? })
+    }
+
+    pub(crate) fn holds(&self, status: u16) -> bool {
+        self.ranges.iter().any(|(from, to)| (*from..=*to).contains(&status))
+    }
+}
+
+impl Needs {
+    fn new(groups: &[Group], exempt: &[Arc<Exempt>; 2], cost: &Cost, client: &Client) -> Needs {
+        let mut needs = Needs::default();
+        // A route without rules asks for nothing.
+        if groups.is_empty() {
+            return needs;
+        }
+        for source in groups.iter().flat_map(|group| group.key.sources()).chain(exempt.iter().flat_map(|e| e.sources()))
+        {
+            match source {
+                Source::Address => needs.address = true,
+                Source::User => needs.user = true,
+                Source::Header(name) => needs.headers.push(name.clone()),
+                Source::Cookie(_) => needs.headers.push("cookie".to_owned()),
+                Source::App(name) => needs.values.push(name.clone()),
+                Source::Constant(_) => {}
+            }
+        }
+        if let Cost::Supplied(name) = cost {
+            needs.values.push(name.clone());
+        }
+        needs.address |= exempt.iter().any(|exempt| exempt.has_networks());
+        if needs.address {
+            needs.headers.extend(client.header().map(str::to_owned));
+        }
+        needs.questions.extend(exempt.iter().flat_map(|exempt| exempt.questions.iter().cloned()));
+        for names in [&mut needs.headers, &mut needs.values, &mut needs.questions] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        needs
+    }
+}
