@@ -360,7 +360,7 @@ impl Inner {
     }
 
     /// The decision where a refusal is remembered, and nothing else: no server is asked.
-    fn decide_from_memory(&self, call: Call) -> Option<Decision> {
+    fn decide_from_cache(&self, call: Call) -> Option<Decision> {
         let Store::Redis(remote) = &self.store else { return None };
         let reply = remembered(remote, &call)?;
         let span = Span::check(&call);

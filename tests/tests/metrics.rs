@@ -192,7 +192,7 @@ fn other_rules_on_the_same_store_go_on_from_what_was_counted() {
     assert!(new.check("added", "k").sure().allowed());
     let metrics = new.metrics();
     assert_eq!((rows(&metrics, "added"), rows(&metrics, "gone")), (vec![(Origin::Store, true, 1)], vec![]));
-    assert_eq!((metrics.deny_cache_hits, metrics.latency.count()), (4, 8));
+    assert_eq!((metrics.deny_cache_hits, metrics.latency.count()), (3, 8));
     assert!(metrics.decisions.iter().all(|row| row.rule != "gone"));
     // INFO has one of its own.
     assert_eq!(connections() - before, 1, "the connections stay");

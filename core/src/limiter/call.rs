@@ -204,13 +204,13 @@ impl<'a> Check<'a> {
     /// The refusal that this process remembers of it, if any, without asking: counted as the check would be. Nothing in
     /// memory, for a peek, and for a call that cannot be meant, which says so when it is made.
     pub(crate) fn remembered(&self) -> Option<Decision> {
-        self.limiter.inner.decide_from_memory(self.clone().judged().ok()?)
+        self.limiter.inner.decide_from_cache(self.clone().judged().ok()?)
     }
 
     /// The same in public, for tests.
     #[cfg(feature = "testing")]
     #[must_use]
-    pub fn from_memory(&self) -> Option<Decision> {
+    pub fn remembered_refusal(&self) -> Option<Decision> {
         self.remembered()
     }
 
