@@ -10,7 +10,7 @@ help:
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make lint          format, clippy, docs, dependencies"
-	@echo "make bench         in memory against governor, on servers against redis-rs, each in one run (JSON=1 for lines)"
+	@echo "make bench         in memory against governor, what HTTP adds, on servers against redis-rs (JSON=1 for lines)"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
 	@echo "make mutants       break the code in every listed way; a test must notice each"
 	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
@@ -41,7 +41,7 @@ lint:
 
 bench:
 	@scripts/ensure-servers
-	@$(CARGO) bench --locked --no-fail-fast -p tidegate-benches --bench memory --bench servers
+	@$(CARGO) bench --locked --no-fail-fast -p tidegate-benches --bench memory --bench http --bench servers
 
 lua-cost:
 	@scripts/ensure-servers

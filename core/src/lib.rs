@@ -66,9 +66,14 @@
 //! [`Completions`] are for bindings: results for an event loop of another language, which cannot be called from the
 //! I/O thread. [`Decision::record`] is a decision as plain numbers.
 //!
+//! # HTTP
+//!
+//! A [`Policy`](http::Policy) decides requests by a document's routes: which rules, whose address, what the response says.
+//! The feature `tower` has a layer for axum, hyper and tonic.
+//!
 //! # What it does not do
 //!
-//! It reads no HTTP and has no middleware; it does not shape traffic beyond [`Limiter::acquire`]; and it cannot undo
+//! It does not shape traffic beyond [`Limiter::acquire`]; and it cannot undo
 //! what a failover of Redis loses. Time is the store's: clients' clocks do not matter.
 
 mod algorithm;
