@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::admission::LOG;
 use super::invalid;
@@ -52,6 +53,8 @@ struct Shared {
     state: ArcSwap<State>,
     watched: Option<Watched>,
     clock: Clock,
+    /// Of those who reload.
+    turn: Mutex<()>,
 }
 
 /// What one document has made.
@@ -80,6 +83,8 @@ struct Watched {
 
 /// How often a watched file is looked at, in milliseconds.
 const LOOK_EVERY: u64 = 1_000;
+/// The longest that a reload waits for another.
+const TURN: Duration = Duration::from_secs(5);
 
 impl Policy {
     /// A policy of a document, with `TIDEGATE_URL` before its url. Connecting goes on in the background.
@@ -115,7 +120,9 @@ impl Policy {
 
     fn begin(document: &Document, clock: Clock, watched: Option<Watched>) -> Result<Policy> {
         let state = State::new(document, clock.clone(), None)?;
-        Ok(Policy { shared: Arc::new(Shared { state: ArcSwap::from_pointee(state), watched, clock }) })
+        Ok(Policy {
+            shared: Arc::new(Shared { state: ArcSwap::from_pointee(state), watched, clock, turn: Mutex::default() }),
+        })
     }
 
     /// A request, by its method and its path as the application's router sees it: that chooses its route. A query string
@@ -168,6 +175,9 @@ impl Policy {
     /// # Errors
     /// As [`Policy::new`]; the old document stays.
     pub fn reload(&self, document: &Document) -> Result<()> {
+        // One after the other: each goes on from what the one before it made. A lock that a fork has left behind is waited
+        // for no longer than this.
+        let _turn = self.shared.turn.try_lock_for(TURN);
         let old = self.shared.state.load_full();
         let new = State::new(document, self.shared.clock.clone(), Some(&old));
         old.totals.reloaded(new.is_ok());
