@@ -50,7 +50,7 @@ pub(crate) struct Http {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with rules, and path or prefix")]
 pub(crate) struct Route {
-    /// For metrics and logs: the path or prefix unless said.
+    /// For metrics and logs: methods and path unless said.
     #[schemars(length(min = 1, max = crate::key::MAX_NAME))]
     pub(crate) name: Option<String>,
     /// A pattern: `/items/{id}`, `/files/{*rest}`.

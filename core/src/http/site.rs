@@ -1,5 +1,6 @@
 //! What a document says of HTTP, judged: its routes with their keys, costs and exemptions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::client::Client;
@@ -79,11 +80,9 @@ pub(crate) struct Needs {
 
 impl Site {
     pub(crate) fn new(http: &Http, shapes: &[RouteShape], rules: &[Rule]) -> Result<Site> {
-        let within = |error: Error| error.within("http");
-        let (client, fields, form) = parts(http).map_err(within)?;
-        let exempt = Arc::new(Exempt::new(&http.exempt).map_err(within)?);
-        let mut routes = Vec::with_capacity(shapes.len() + 1);
-        let (mut patterns, mut matched) = (Vec::new(), Vec::new());
+        let (client, fields, form, exempt) = parts(http).map_err(|error| error.within("http"))?;
+        let route = |shape: &RouteShape, name: &str| Route::new(shape, name, &exempt, &client, rules);
+        let (mut routes, mut patterns, mut matched) = (Vec::with_capacity(shapes.len() + 1), Vec::new(), Vec::new());
         for (place, shape) in shapes.iter().enumerate() {
             let within = |error: Error| error.within(format!("routes[{place}]"));
             if let Some(pattern) = pattern(shape).map_err(within)? {
@@ -92,29 +91,18 @@ impl Site {
                 patterns.push(pattern);
                 matched.push(place);
             }
-            let route = Route::new(shape, None, &exempt, &client, rules).map_err(within)?;
-            if let Some(other) =
-                routes.iter().position(|other: &Route| shape.name.is_some() && other.name == route.name)
-            {
-                return Err(within(invalid(format!(
-                    "routes[{other}] has the name {:?} too; name them apart",
-                    route.name
-                ))));
-            }
-            routes.push(route);
+            routes.push(route(shape, &name_of(shape)).map_err(within)?);
         }
         let default = http.default.as_ref().map(|shape| {
-            if shape.path.is_some() || shape.prefix.is_some() || shape.methods.is_some() {
-                return Err(invalid(
-                    "it is for all requests that no other route matches; leave path, prefix and methods out",
-                ));
-            }
-            Route::new(shape, Some("default"), &exempt, &client, rules)
+            let is_plain = shape.path.is_none() && shape.prefix.is_none() && shape.methods.is_none();
+            let judged = if is_plain { route(shape, "default") } else { Err(invalid(NOT_PLAIN)) };
+            judged.map_err(|error| error.within("http.default"))
         });
-        let default = default.transpose().map_err(|error| error.within("http.default"))?.map(|route| {
+        let default = default.transpose()?.map(|route| {
             routes.push(route);
             routes.len() - 1
         });
+        named_apart(&routes)?;
         let matcher = Matcher::new(patterns, http.case_sensitive)?;
         let mut headers: Vec<String> = routes.iter().flat_map(|route| route.needs.headers.iter().cloned()).collect();
         headers.push("accept".to_owned());
@@ -139,7 +127,23 @@ impl Site {
     }
 }
 
-fn parts(http: &Http) -> Result<(Client, Fields, Form)> {
+const NOT_PLAIN: &str = "it is for all requests that no other route matches; leave path, prefix and methods out";
+
+/// Counters and logs tell routes by their names.
+fn named_apart(routes: &[Route]) -> Result<()> {
+    let mut names = HashMap::with_capacity(routes.len());
+    for (place, route) in routes.iter().enumerate() {
+        if let Some(other) = names.insert(&*route.name, place) {
+            return Err(invalid(format!(
+                "routes[{place}]: routes[{other}] is named {:?} too; give one of them a name of its own",
+                route.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn parts(http: &Http) -> Result<(Client, Fields, Form, Arc<Exempt>)> {
     let source = http.client_address.as_deref();
     let client = Client::new(&http.trusted_proxies.0, source, http.ipv4_prefix, http.ipv6_prefix)?;
     let fields = match (&http.headers, http.x_ratelimit_reset.as_deref()) {
@@ -150,7 +154,7 @@ fn parts(http: &Http) -> Result<(Client, Fields, Form)> {
         (Some(Texts(names)), reset) => Fields::new(names, reset, http.partition_key)?,
     };
     let form = http.refusal.as_deref().map_or(Ok(Form::Auto), Form::parse)?;
-    Ok((client, fields, form))
+    Ok((client, fields, form, Arc::new(Exempt::new(&http.exempt)?)))
 }
 
 fn pattern(shape: &RouteShape) -> Result<Option<Pattern<'_>>> {
@@ -166,16 +170,24 @@ fn pattern(shape: &RouteShape) -> Result<Option<Pattern<'_>>> {
     }
 }
 
+/// The name of a route that was given none: its methods and path.
+fn name_of(shape: &RouteShape) -> String {
+    let path = shape.path.as_deref().or(shape.prefix.as_deref()).unwrap_or_default();
+    match &shape.methods {
+        Some(Texts(methods)) => format!("{} {path}", methods.join(",").to_ascii_uppercase()),
+        None => path.to_owned(),
+    }
+}
+
 impl Route {
     fn new(
         shape: &RouteShape,
-        name: Option<&str>,
+        default_name: &str,
         all: &Arc<Exempt>,
         client: &Client,
         rules: &[Rule],
     ) -> Result<Route> {
-        let name = shape.name.as_deref().or(shape.path.as_deref()).or(shape.prefix.as_deref()).or(name);
-        let name = name.unwrap_or_default();
+        let name = shape.name.as_deref().unwrap_or(default_name);
         if name.is_empty() || (shape.name.is_some() && name.len() > MAX_NAME) {
             return Err(invalid(format!("the name has {} bytes; write 1 to {MAX_NAME}", name.len())));
         }

@@ -120,8 +120,8 @@ impl Copy {
     }
 
     fn passes(&self) -> Outcome<bool> {
-        let tests = ["test", "-q", "-p", "tidegate-tests", "--test", "vectors", "--test", "oracle", "memory"];
-        cargo(&self.folder, &tests, &[])
+        let programs = ["--test", "vectors", "--test", "oracle", "--test", "http"];
+        cargo(&self.folder, &[&["test", "-q", "-p", "tidegate-tests"], &programs[..], &["memory"]].concat(), &[])
     }
 
     fn notices(&self, mutation: &Mutation) -> Outcome<bool> {

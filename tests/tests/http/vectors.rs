@@ -171,7 +171,7 @@ fn addressed(mut request: Request, peer: Option<&str>, headers: &[(String, Bytes
 }
 
 #[test]
-fn addresses() {
+fn addresses_in_memory() {
     play("addresses", |case| {
         let expect = case.expect.as_ref().expect("what is expected");
         let policy = match case.document(Store::Memory) {
@@ -185,7 +185,7 @@ fn addresses() {
 }
 
 #[test]
-fn routes() {
+fn routes_in_memory() {
     play("routes", |case| {
         let policy = match (case.document(Store::Memory), &case.error) {
             (Ok(document), None) => Policy::new(&document).expect("a policy"),
