@@ -11,20 +11,26 @@
 //! # Ok::<(), tidegate::Error>(())
 //! ```
 //!
-//! A refusal is answered here: 429 and so on, and to gRPC by its own status, `RESOURCE_EXHAUSTED`, `UNAVAILABLE` or
-//! `PERMISSION_DENIED`. What passes has its [`Admission`] among its extensions. The response gets the fields that it has
-//! not yet, and its status settles the charge ([`Admission::settle`]), without waiting for it.
+//! A request that may not pass is answered here, and gRPC in its own way: HTTP 200 with `grpc-status` 8
+//! (`RESOURCE_EXHAUSTED`), 14 (`UNAVAILABLE`) or 7 (`PERMISSION_DENIED`). What passes has its [`Admission`] among its
+//! extensions; the response gets the fields that it does not have yet, and its HTTP status settles the charge
+//! ([`Admission::settle`]), which the response does not wait for. Layers may be stacked: a rule is charged once on a
+//! key.
+//!
+//! What cannot be judged, since a cost was not supplied or is not one, is answered with 500, and told to the log (target
+//! `tidegate::http`, level `error`).
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use ::http::header::{CONTENT_TYPE, HeaderMap};
 use ::http::request::Parts;
 use ::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
-use http_body::Body;
-use http_body_util::{Either, Full};
+use http_body::{Body, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -37,7 +43,7 @@ pub struct RateLimitLayer {
     asks: Arc<Asks>,
 }
 
-/// What the layer asks the application.
+/// What the application is asked.
 #[derive(Clone)]
 struct Asks {
     peer: Ask<Peer>,
@@ -49,8 +55,8 @@ struct Asks {
 type Ask<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 impl RateLimitLayer {
-    /// A layer of this policy. Without [`peer`](RateLimitLayer::peer) the peer's address is taken from a
-    /// [`SocketAddr`](std::net::SocketAddr) or [`Peer`] among the request's extensions.
+    /// A layer of this policy. Without [`peer`](RateLimitLayer::peer) the peer's address is taken from a [`SocketAddr`]
+    /// or [`Peer`] among the request's extensions.
     #[must_use]
     pub fn new(policy: Policy) -> RateLimitLayer {
         let asks = Asks { peer: Arc::new(peer), user: Arc::new(|_| None), values: Vec::new(), answers: Vec::new() };
@@ -70,6 +76,7 @@ impl RateLimitLayer {
     }
 
     /// What the application supplies under a name, for keys and costs of `app:NAME`; asked only where a route needs it.
+    /// Of two under one name, the later is asked.
     #[must_use]
     pub fn value(
         self,
@@ -79,7 +86,8 @@ impl RateLimitLayer {
         self.with(|asks| asks.values.push((name.into(), Arc::new(value))))
     }
 
-    /// The answer to a question of `exempt.app`; asked only where a route needs it.
+    /// The answer to a question of `exempt.app`; asked only where a route needs it. Of two to one question, the later is
+    /// asked.
     #[must_use]
     pub fn answer(
         self,
@@ -93,11 +101,46 @@ impl RateLimitLayer {
         change(Arc::make_mut(&mut self.asks));
         self
     }
+
+    /// The request, with what its route needs of it, and no more.
+    fn request(&self, parts: &Parts) -> crate::http::Request {
+        let asks = &self.asks;
+        let needs = self.policy.request(parts.method.as_str(), parts.uri.path());
+        let mut request = needs.clone().peer((asks.peer)(parts));
+        for name in needs.needs_headers() {
+            for value in parts.headers.get_all(name) {
+                request = request.header(name, value);
+            }
+        }
+        if needs.needs_user()
+            && let Some(user) = (asks.user)(parts)
+        {
+            request = request.user(user);
+        }
+        for name in needs.needs_values() {
+            if let Some(value) = find(&asks.values, name).and_then(|value| value(parts)) {
+                request = request.value(name, value);
+            }
+        }
+        for question in needs.needs_answers() {
+            if find(&asks.answers, question).is_some_and(|answer| answer(parts)) {
+                request = request.yes(question);
+            }
+        }
+        match parts.extensions.get::<Admission>() {
+            Some(before) => request.after(before),
+            None => request,
+        }
+    }
 }
 
 fn peer(parts: &Parts) -> Peer {
-    let address = parts.extensions.get::<std::net::SocketAddr>().map(|address| Peer::from(*address));
+    let address = parts.extensions.get::<SocketAddr>().map(|address| Peer::from(*address));
     address.or_else(|| parts.extensions.get::<Peer>().copied()).unwrap_or(Peer::Unknown)
+}
+
+fn find<'a, T>(asks: &'a [(String, Ask<T>)], name: &str) -> Option<&'a Ask<T>> {
+    asks.iter().rev().find(|(known, _)| known == name).map(|(_, ask)| ask)
 }
 
 impl fmt::Debug for RateLimitLayer {
@@ -126,9 +169,8 @@ where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
     S::Future: Send,
     ReqBody: Send + 'static,
-    ResBody: Body<Data = Bytes>,
 {
-    type Response = Response<Either<ResBody, Full<Bytes>>>;
+    type Response = Response<ResponseBody<ResBody>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
@@ -140,98 +182,117 @@ where
         // The one that is ready is called; its clone need not be.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let layer = self.layer.clone();
+        let (mut parts, body) = request.into_parts();
+        let admit = self.layer.request(&parts).admit();
         Box::pin(async move {
-            let (mut parts, body) = request.into_parts();
-            let admission = match layer.request(&parts).admit().await {
-                Ok(admission) => admission,
+            let admission = match admit.await {
+                Ok(admission) if admission.allowed() => admission,
+                Ok(admission) => return Ok(refusal(&admission, is_grpc(&parts.headers))),
                 Err(error) => {
                     log::error!(target: "tidegate::http", "a request could not be judged: {error}");
-                    return Ok(failed());
+                    return Ok(failure(is_grpc(&parts.headers)));
                 }
             };
-            if !admission.allowed() {
-                return Ok(refusal(&admission, is_grpc(&parts)));
-            }
             parts.extensions.insert(admission.clone());
             let mut response = inner.call(Request::from_parts(parts, body)).await?;
-            put(&admission, &mut response);
+            tell(&admission, response.headers_mut());
             admission.settle(response.status().as_u16()).detach();
-            Ok(response.map(Either::Left))
+            Ok(response.map(ResponseBody::of_service))
         })
     }
 }
 
-impl RateLimitLayer {
-    fn request(&self, parts: &Parts) -> crate::http::Request {
-        let asks = &self.asks;
-        let mut request = self.policy.request(parts.method.as_str(), parts.uri.path()).peer((asks.peer)(parts));
-        for name in request.needs_headers().map(str::to_owned).collect::<Vec<_>>() {
-            for value in parts.headers.get_all(&name) {
-                request = request.header(&name, value);
-            }
-        }
-        if request.needs_user()
-            && let Some(user) = (asks.user)(parts)
-        {
-            request = request.user(user);
-        }
-        for name in request.needs_values().map(str::to_owned).collect::<Vec<_>>() {
-            let asked = asks.values.iter().find(|(known, _)| *known == name);
-            if let Some(value) = asked.and_then(|(_, value)| value(parts)) {
-                request = request.value(&name, value);
-            }
-        }
-        for question in request.needs_answers().map(str::to_owned).collect::<Vec<_>>() {
-            let asked = asks.answers.iter().find(|(known, _)| *known == question);
-            if asked.is_some_and(|(_, answer)| answer(parts)) {
-                request = request.yes(&question);
-            }
-        }
-        match parts.extensions.get::<Admission>() {
-            Some(before) => request.after(before),
-            None => request,
-        }
-    }
-}
-
-/// Puts the fields into a response that does not have them yet: what is further inside has told of all.
-fn put<B>(admission: &Admission, response: &mut Response<B>) {
+/// Adds the fields that are not there yet: the application's own words stand, and those of a layer further inside, which
+/// tell of this one's limits too.
+fn tell(admission: &Admission, headers: &mut HeaderMap) {
     for (name, value) in admission.headers() {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
-            response.headers_mut().entry(name).or_insert(value);
+            headers.entry(name).or_insert(value);
         }
     }
 }
 
-fn refusal<B>(admission: &Admission, is_grpc: bool) -> Response<Either<B, Full<Bytes>>> {
-    let body = if is_grpc { String::new() } else { admission.body().unwrap_or_default().to_owned() };
-    let mut response = Response::new(Either::Right(Full::from(body)));
-    if is_grpc {
-        // gRPC has statuses of its own, and an HTTP status of 200.
-        let (code, message) = match admission.outcome() {
-            Outcome::Unavailable => ("14", "temporarily unavailable"),
-            Outcome::NoIdentity => ("7", "no identity"),
-            _ => ("8", "too many requests"),
-        };
-        let fields = [("content-type", "application/grpc"), ("grpc-status", code), ("grpc-message", message)];
-        for (name, value) in fields {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
+fn refusal<B>(admission: &Admission, is_grpc: bool) -> Response<ResponseBody<B>> {
+    let mut response = if is_grpc {
+        grpc(match admission.outcome() {
+            Outcome::Unavailable => (14, "temporarily unavailable"),
+            Outcome::NoIdentity => (7, "no identity"),
+            _ => (8, "too many requests"),
+        })
     } else {
+        let body = admission.body().unwrap_or_default().to_owned();
         let status = admission.status().and_then(|status| StatusCode::from_u16(status).ok());
-        *response.status_mut() = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+        plain(status.unwrap_or(StatusCode::TOO_MANY_REQUESTS), Bytes::from(body))
+    };
+    tell(admission, response.headers_mut());
+    response
+}
+
+fn failure<B>(is_grpc: bool) -> Response<ResponseBody<B>> {
+    if is_grpc { grpc((13, "internal error")) } else { plain(StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()) }
+}
+
+fn plain<B>(status: StatusCode, body: Bytes) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::of_ours(body));
+    *response.status_mut() = status;
+    response
+}
+
+/// A gRPC response of trailers only: a status of its own, in headers, under HTTP's 200.
+fn grpc<B>((code, message): (u16, &'static str)) -> Response<ResponseBody<B>> {
+    let mut response = Response::new(ResponseBody::of_ours(Bytes::new()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from(code));
+    headers.insert("grpc-message", HeaderValue::from_static(message));
+    response
+}
+
+/// `application/grpc`, with a format perhaps, or gRPC-Web's.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let (kind, rest) = kind.split_at(kind.len().min(b"application/grpc".len()));
+    kind.eq_ignore_ascii_case(b"application/grpc") && matches!(rest.first(), None | Some(b'+' | b';' | b'-' | b' '))
+}
+
+pin_project_lite::pin_project! {
+    /// The body of a response: the service's, or that of a refusal.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        service: Option<B>,
+        ours: Bytes,
     }
-    put(admission, &mut response);
-    response
 }
 
-fn failed<B>() -> Response<Either<B, Full<Bytes>>> {
-    let mut response = Response::new(Either::Right(Full::default()));
-    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-    response
+impl<B> ResponseBody<B> {
+    fn of_service(body: B) -> ResponseBody<B> {
+        ResponseBody { service: Some(body), ours: Bytes::new() }
+    }
+
+    fn of_ours(ours: Bytes) -> ResponseBody<B> {
+        ResponseBody { service: None, ours }
+    }
 }
 
-fn is_grpc(parts: &Parts) -> bool {
-    parts.headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let body = self.project();
+        match body.service.as_pin_mut() {
+            Some(service) => service.poll_frame(context),
+            None if body.ours.is_empty() => Poll::Ready(None),
+            None => Poll::Ready(Some(Ok(Frame::data(std::mem::take(body.ours))))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.service.as_ref().map_or(self.ours.is_empty(), Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.service.as_ref().map_or_else(|| SizeHint::with_exact(self.ours.len() as u64), Body::size_hint)
+    }
 }

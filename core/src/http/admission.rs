@@ -61,7 +61,7 @@ impl Outcome {
         }
     }
 
-    const fn cause(self) -> Option<Cause> {
+    pub(super) const fn cause(self) -> Option<Cause> {
         match self {
             Outcome::Refused => Some(Cause::Limited),
             Outcome::Unavailable => Some(Cause::StoreFailed),
@@ -71,9 +71,14 @@ impl Outcome {
     }
 }
 
-/// Whether a request may pass, and what its response is to have.
+/// Whether a request may pass, and what its response is to have. Cheap to clone.
 #[derive(Clone)]
 pub struct Admission {
+    judged: Arc<Judged>,
+}
+
+/// What became of a request.
+struct Judged {
     state: Arc<State>,
     route: Option<usize>,
     outcome: Outcome,
@@ -81,9 +86,11 @@ pub struct Admission {
     headers: Vec<(&'static str, String)>,
     body: Option<String>,
     decisions: Vec<Decision>,
+    /// So many of the decisions are those of admissions before this one.
+    before: usize,
     /// Rules and keys that were decided, for whoever decides of the same request again.
     decided: Vec<Decided>,
-    settled: Arc<AtomicBool>,
+    settled: AtomicBool,
 }
 
 /// A key, and the rules that were decided on it.
@@ -93,62 +100,63 @@ impl Admission {
     /// Whether the request may pass. In a shadow route it always may.
     #[must_use]
     pub fn allowed(&self) -> bool {
-        self.status.is_none()
+        self.judged.status.is_none()
     }
 
     /// What becomes of it; in a shadow route what would.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        self.outcome
+        self.judged.outcome
     }
 
     /// Whether its route only reports.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.matched().is_some_and(|route| route.is_shadow)
+        self.judged.is_shadow()
     }
 
     /// The name of its route, if it has one.
     #[must_use]
     pub fn route(&self) -> Option<&str> {
-        self.matched().map(|route| &*route.name)
+        self.judged.matched().map(|route| &*route.name)
     }
 
     /// The status to answer with; none where the request may pass.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
-        self.status
+        self.judged.status
     }
 
     /// The fields that the response is to have, of a refusal or of what the application answers.
     #[must_use]
     pub fn headers(&self) -> &[(&'static str, String)] {
-        &self.headers
+        &self.judged.headers
     }
 
     /// The body of a refusal; its type is among the headers.
     #[must_use]
     pub fn body(&self) -> Option<&str> {
-        self.body.as_deref()
+        self.judged.body.as_deref()
     }
 
     /// What was decided: a decision for each key, those of an admission before this one first.
     #[must_use]
     pub fn decisions(&self) -> &[Decision] {
-        &self.decisions
+        &self.judged.decisions
     }
 
     /// Gives the charge back where the route's `refund_status` has the response's status: whether anything was. Once;
-    /// later calls do nothing.
+    /// later calls do nothing. What an admission before this one charged is for that to settle.
     ///
     /// # Errors
     /// (Of the call that is returned.) What the store says.
     pub fn settle(&self, status: u16) -> Pending<bool> {
-        let gives_back = self.outcome == Outcome::Allowed
-            && self.matched().is_some_and(|route| route.refund.holds(status))
-            && !self.settled.swap(true, Ordering::AcqRel);
-        let receipts: Vec<Receipt> = if gives_back { receipts(&self.decisions) } else { Vec::new() };
-        let state = Arc::clone(&self.state);
+        let judged = &self.judged;
+        let gives_back = judged.outcome == Outcome::Allowed
+            && judged.matched().is_some_and(|route| route.refund.holds(status))
+            && !judged.settled.swap(true, Ordering::AcqRel);
+        let receipts: Vec<Receipt> = if gives_back { receipts(judged.own()) } else { Vec::new() };
+        let state = Arc::clone(&judged.state);
         Pending::new(async move {
             let refunds = receipts.iter().map(|receipt| state.limiter.refund(receipt)).collect();
             let refunded = all(refunds).await.into_iter().collect::<Result<Vec<_>>>()?;
@@ -158,12 +166,14 @@ impl Admission {
 
     /// Gives everything back, where nobody is there to take the answer.
     pub(crate) async fn undo(&self) {
-        let refunds = receipts(&self.decisions).iter().map(|receipt| self.state.limiter.refund(receipt)).collect();
+        let judged = &self.judged;
+        let refunds = receipts(judged.own()).iter().map(|receipt| judged.state.limiter.refund(receipt)).collect();
         all(refunds).await;
     }
 
-    fn matched(&self) -> Option<&Route> {
-        self.route.map(|route| &self.state.site.routes[route])
+    /// What was decided on these keys before, where it counts in the same buckets.
+    fn decided_in(&self, state: &State) -> &[Decided] {
+        if self.judged.state.shares_buckets(state) { &self.judged.decided } else { &[] }
     }
 }
 
@@ -171,8 +181,8 @@ impl Admission {
 impl std::fmt::Debug for Admission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Admission");
-        debug.field("route", &self.route()).field("outcome", &self.outcome).field("status", &self.status);
-        debug.field("headers", &self.headers).field("body", &self.body).finish_non_exhaustive()
+        debug.field("route", &self.route()).field("outcome", &self.outcome()).field("status", &self.status());
+        debug.field("headers", &self.headers()).field("body", &self.body()).finish_non_exhaustive()
     }
 }
 
@@ -231,7 +241,8 @@ impl Admit {
     pub(super) fn groups(self, found: Vec<Group>, cost: u64) -> Result<Admit> {
         let mut groups: Vec<Group> = Vec::with_capacity(found.len());
         for group in found {
-            let decided = self.before.iter().flat_map(|before| &before.decided).filter(|(key, _)| *key == group.key);
+            let before = self.before.iter().flat_map(|before| before.decided_in(&self.state));
+            let decided = before.filter(|(key, _)| *key == group.key);
             let decided: Vec<&String> = decided.flat_map(|(_, rules)| rules).collect();
             let same = groups.iter_mut().find(|other| other.key == group.key);
             if decided.is_empty() && same.is_none() {
@@ -262,15 +273,18 @@ impl Admit {
 
     pub(super) async fn decide(self) -> Result<Admission> {
         let before = self.before.iter();
-        let mut decisions: Vec<Decision> = before.clone().flat_map(|before| before.decisions.iter().cloned()).collect();
-        let mut decided: Vec<Decided> = before.flat_map(|before| before.decided.iter().cloned()).collect();
+        let mut decisions: Vec<Decision> = before.clone().flat_map(|before| before.decisions()).cloned().collect();
+        let mut decided: Vec<Decided> = before.flat_map(|before| before.decided_in(&self.state)).cloned().collect();
+        let before = decisions.len();
         if self.known.is_none() {
             decisions.append(&mut self.decisions().await?);
             decided.extend(self.groups.iter().map(|group| (group.key.clone(), self.rules(group).to_vec())));
         }
         let outcome = self.known.unwrap_or_else(|| outcome(&decisions));
         let Admit { state, route, accept, .. } = self;
-        Ok(Admission::new(state, route, outcome, decisions, decided, &accept))
+        let (status, headers, body, settled) = (None, Vec::new(), None, AtomicBool::new(false));
+        let judged = Judged { state, route, outcome, status, headers, body, decisions, before, decided, settled };
+        Ok(judged.told(&accept))
     }
 
     async fn decisions(&self) -> Result<Vec<Decision>> {
@@ -380,34 +394,30 @@ fn outcome(decisions: &[Decision]) -> Outcome {
     }
 }
 
-impl Admission {
-    fn new(
-        state: Arc<State>,
-        route: Option<usize>,
-        outcome: Outcome,
-        decisions: Vec<Decision>,
-        decided: Vec<Decided>,
-        accept: &[u8],
-    ) -> Admission {
-        let mut admission = Admission {
-            outcome,
-            status: None,
-            headers: Vec::new(),
-            body: None,
-            decisions,
-            decided,
-            settled: Arc::default(),
-            route,
-            state,
-        };
-        if let Some(route) = route {
-            admission.state.counts[route].add(outcome);
+impl Judged {
+    /// Counts it, tells the log, and says what to answer.
+    fn told(mut self, accept: &[u8]) -> Admission {
+        if let Some(route) = self.route {
+            self.state.counts[route].add(self.outcome);
         }
-        admission.report();
-        if !admission.is_shadow() {
-            admission.answer(accept);
+        self.report();
+        if !self.is_shadow() {
+            self.answer(accept);
         }
-        admission
+        Admission { judged: Arc::new(self) }
+    }
+
+    fn matched(&self) -> Option<&Route> {
+        self.route.map(|route| &self.state.site.routes[route])
+    }
+
+    fn is_shadow(&self) -> bool {
+        self.matched().is_some_and(|route| route.is_shadow)
+    }
+
+    /// What was decided here, and not before.
+    fn own(&self) -> &[Decision] {
+        &self.decisions[self.before..]
     }
 
     fn answer(&mut self, accept: &[u8]) {
@@ -426,7 +436,7 @@ impl Admission {
         if self.outcome.cause().is_none() || !log::log_enabled!(target: LOG, log::Level::Info) {
             return;
         }
-        let (route, outcome) = (self.route().unwrap_or_default(), self.outcome.name());
+        let (route, outcome) = (self.matched().map_or("", |route| &*route.name), self.outcome.name());
         let mode = if self.is_shadow() { " (shadow)" } else { "" };
         let refusing = self.decisions.iter().filter(|decision| !decision.allowed());
         let rules: Vec<&str> = refusing.map(|decision| decision.binding().rule()).collect();

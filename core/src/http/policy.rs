@@ -270,6 +270,12 @@ impl State {
         self.site.routes.iter().position(same).map(|place| Arc::clone(&self.counts[place]))
     }
 
+    /// Whether a rule and a key are the same bucket in both.
+    pub(super) fn shares_buckets(&self, other: &State) -> bool {
+        let is_shared = self.limiter.is_remote() && self.document.same_store(&other.document);
+        is_shared || self.limiter.shares_state(&other.limiter)
+    }
+
     /// This process's time, in microseconds since 1970.
     pub(super) fn now(&self) -> u64 {
         self.clock.now(&mut Look::default())

@@ -124,9 +124,10 @@ impl Request {
     }
 
     /// What was decided of this request before, as by a middleware outside of this one. Rules that were decided then on
-    /// the same key are not charged again, and the response's fields tell of all.
+    /// the same key are not charged again, and the response's fields tell of all. A refusal, as of a shadow route, has
+    /// charged nothing, so after it everything is decided anew.
     pub fn after(mut self, admission: &Admission) -> Request {
-        self.before = Some(admission.clone());
+        self.before = admission.outcome().cause().is_none().then(|| admission.clone());
         self
     }
 

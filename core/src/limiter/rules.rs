@@ -34,6 +34,11 @@ impl Limiter {
         Ok(Limiter { inner: Arc::new(self.inner.with_rules(rules)?) })
     }
 
+    /// Whether the other is this one, with other rules perhaps.
+    pub(crate) fn shares_state(&self, other: &Limiter) -> bool {
+        Arc::ptr_eq(&self.inner.counters, &other.inner.counters)
+    }
+
     /// The same in public, for tests.
     ///
     /// # Errors
