@@ -1,0 +1,12 @@
+//! What fuzzers run. A target takes any bytes, and panics where what must always hold does not.
+//!
+//! `fuzz/` gives them to libFuzzer (`make fuzz`), and `tests/fuzz.rs` plays the seeds and a few thousand mutations of them.
+
+mod document;
+mod key;
+
+pub use document::document;
+pub use key::key;
+
+/// Every target by name: the names of `fuzz/fuzz_targets` and of the folders in `fuzz/seeds`.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[("document", document), ("key", key)];

@@ -1,0 +1,35 @@
+//! Documents: any text is read or refused, and what is read can be used.
+
+use tidegate::{Document, ErrorKind, Format, Limiter};
+
+/// The same text in all three formats.
+pub fn document(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for format in [Format::Toml, Format::Json, Format::Yaml] {
+        match Document::parse(text, format) {
+            Ok(document) => use_it(&document),
+            Err(error) => {
+                let bad = matches!(error.kind(), ErrorKind::InvalidDocument | ErrorKind::InvalidRule);
+                assert!(bad && !error.message().is_empty(), "{format:?}: {error:?}");
+            }
+        }
+    }
+}
+
+/// Its rules decide, unless it speaks of servers or of files that are read when a limiter is made.
+fn use_it(document: &Document) {
+    let shown = format!("{document:?}");
+    if shown.contains("url: Some(") || shown.contains("_file: Some(") {
+        return;
+    }
+    let limiter = match Limiter::builder().document(document).build() {
+        Ok(limiter) => limiter,
+        Err(error) => panic!("what was read cannot be used: {error}"),
+    };
+    for rule in limiter.rules() {
+        let decision = limiter.check(rule, "somebody").wait().unwrap_or_else(|error| panic!("{rule:?}: {error}"));
+        assert!(decision.failure().is_none(), "memory does not fail: {decision:?}");
+        let again = limiter.check(rule, "somebody").wait().unwrap_or_else(|error| panic!("{rule:?}: {error}"));
+        assert!(decision.allowed() || !again.allowed() || decision.retry_after().is_some(), "{decision:?}, {again:?}");
+    }
+}
