@@ -16,13 +16,16 @@ pub fn document(data: &[u8]) {
     }
 }
 
+/// A document may have no rules, since an application may have its own.
+const OWN: &str = "the target's own";
+
 /// Its rules decide, unless it speaks of servers or of files that are read when a limiter is made.
 fn use_it(document: &Document) {
     let shown = format!("{document:?}");
     if shown.contains("url: Some(") || shown.contains("_file: Some(") {
         return;
     }
-    let limiter = match Limiter::builder().document(document).build() {
+    let limiter = match Limiter::builder().document(document).rule(OWN, "1/d").build() {
         Ok(limiter) => limiter,
         Err(error) => panic!("what was read cannot be used: {error}"),
     };
