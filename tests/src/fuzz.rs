@@ -8,5 +8,8 @@ mod key;
 pub use document::document;
 pub use key::key;
 
+/// A name, and what is done with any bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
 /// Every target by name: the names of `fuzz/fuzz_targets` and of the folders in `fuzz/seeds`.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("document", document), ("key", key)];
+pub const TARGETS: &[Target] = &[("document", document), ("key", key)];

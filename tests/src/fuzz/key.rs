@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,27 +16,34 @@ const LONGEST: usize = 64 * 1024;
 pub fn key(data: &[u8]) {
     let mut rest = data;
     let (one, other) = (Given::read(&mut rest), Given::read(&mut rest));
-    let limiter = Limiter::builder().rule("r", "1/h").max_keys(16).build().expect("the rule is one");
-    let stored = one.check(&limiter);
-    assert_eq!(stored, one.expected(), "{one:?}");
     // The other has had its turn if it is the same, and has a turn of its own if not.
-    let same = one.parts == other.parts;
-    let expected = other.expected().filter(|_| !same);
-    assert_eq!(other.check(&limiter), expected, "{one:?} and {other:?}");
-    secret(&one, &other);
+    let turn = one.parts != other.parts;
+    let [first, second] = subjects(&PLAIN, &one, &other);
+    assert_eq!(first, one.expected(), "{one:?}");
+    assert_eq!(second, other.expected().filter(|_| turn), "{one:?} and {other:?}");
+    // With a secret nothing of a key is to be seen, and the same holds.
+    let [first, second] = subjects(&SECRET, &one, &other);
+    assert_eq!((first.is_some(), second.is_some()), (one.is_key(), other.is_key() && turn), "{one:?} and {other:?}");
+    assert!(first.is_none() || first != second, "{one:?} and {other:?}");
+    let mut hashed = [first, second].into_iter().flatten();
+    assert!(hashed.all(|subject| subject.starts_with('$') && subject.len() == 44), "{one:?} and {other:?}");
 }
 
-/// With a secret nothing of the key is to be seen, and the same holds.
-fn secret(one: &Given, other: &Given) {
-    let document = "version = 1\nstore.key_secret = \"sixteen bytes or more\"\nrules.r = \"1/h\"";
-    let document = Document::from_toml(document).expect("the document is one");
-    let limiter = Limiter::builder().document(&document).build().expect("the document is one");
-    let first = one.check(&limiter);
-    assert_eq!(first.is_some(), one.is_key());
-    assert!(first.as_ref().is_none_or(|subject| subject.starts_with('$') && subject.len() == 44), "{first:?}");
-    let second = other.check(&limiter);
-    assert_eq!(second.is_some(), other.is_key() && one.parts != other.parts);
-    assert!(first.is_none() || first != second);
+static PLAIN: LazyLock<Limiter> = LazyLock::new(|| limiter(""));
+static SECRET: LazyLock<Limiter> = LazyLock::new(|| limiter("store.key_secret = \"sixteen bytes or more\""));
+
+/// Whoever has had a turn has none for an hour.
+fn limiter(store: &str) -> Limiter {
+    let document = Document::from_toml(&format!("version = 1\nrules.r = \"1/h\"\n{store}")).expect("it is a document");
+    Limiter::builder().document(&document).build().expect("memory is there")
+}
+
+/// What is charged by one after the other.
+fn subjects(limiter: &Limiter, one: &Given, other: &Given) -> [Option<String>; 2] {
+    for given in [one, other] {
+        assert_eq!(limiter.reset("r", given.key()).wait().is_ok(), given.is_key(), "{given:?}");
+    }
+    [one.check(limiter), other.check(limiter)]
 }
 
 #[derive(Debug)]
