@@ -9,7 +9,7 @@ help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
-	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='document key')"
+	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
 	@echo "make bench         in memory against governor, what HTTP adds, on servers against redis-rs (JSON=1 for lines)"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"

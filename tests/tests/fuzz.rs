@@ -27,8 +27,18 @@ fn play(name: &str) {
 }
 
 #[test]
+fn address() {
+    play("address");
+}
+
+#[test]
 fn document() {
     play("document");
+}
+
+#[test]
+fn headers() {
+    play("headers");
 }
 
 #[test]

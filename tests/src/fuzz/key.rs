@@ -9,6 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use tidegate::{Document, ErrorKind, Key, Limiter, Receipt};
 
+use super::bytes::byte;
+
 const LONGEST: usize = 64 * 1024;
 
 /// Two keys, one after the other. Of each: a byte for how many parts it has, and of each part its length, how often it
@@ -92,10 +94,6 @@ impl Given {
         self.is_key()
             .then(|| if short { plain } else { format!("~{}", URL_SAFE_NO_PAD.encode(Sha256::digest(&plain))) })
     }
-}
-
-fn byte(rest: &mut &[u8]) -> u8 {
-    rest.split_off_first().copied().unwrap_or_default()
 }
 
 fn escaped(part: &[u8]) -> String {
