@@ -1,7 +1,6 @@
 //! Keys: each is stored under the name that its definition says, and no two share a state.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -13,8 +12,8 @@ use super::bytes::byte;
 
 const LONGEST: usize = 64 * 1024;
 
-/// Two keys, one after the other. Of each: a byte for how many parts it has, and of each part its length, how often it
-/// is repeated, and its bytes.
+/// Two keys, one after the other. Of each: a byte for how many parts it has, and of each part its length, 255 if
+/// it is repeated 300 times, and its bytes.
 pub fn key(data: &[u8]) {
     let mut rest = data;
     let (one, other) = (Given::read(&mut rest), Given::read(&mut rest));
@@ -62,7 +61,7 @@ impl Given {
             let (length, times) = (usize::from(byte(rest)).min(rest.len()), byte(rest));
             let (part, after) = rest.split_at(length.min(rest.len()));
             *rest = after;
-            part.repeat(if times < 250 { 1 } else { usize::from(times - 249) * 300 })
+            part.repeat(if times == u8::MAX { 300 } else { 1 })
         });
         Given { whole, parts: parts.collect() }
     }
@@ -88,11 +87,12 @@ impl Given {
 
     /// The definition, in words of its own: `core/src/key.rs` has the table.
     fn expected(&self) -> Option<String> {
-        let escaped: Vec<String> = self.parts.iter().map(|part| escaped(part)).collect();
-        let plain = escaped.join(",");
+        if !self.is_key() {
+            return None;
+        }
+        let plain = self.parts.iter().map(|part| escaped(part)).collect::<Vec<_>>().join(",");
         let short = plain.len() <= 64;
-        self.is_key()
-            .then(|| if short { plain } else { format!("~{}", URL_SAFE_NO_PAD.encode(Sha256::digest(&plain))) })
+        Some(if short { plain } else { format!("~{}", URL_SAFE_NO_PAD.encode(Sha256::digest(&plain))) })
     }
 }
 
@@ -101,10 +101,14 @@ fn escaped(part: &[u8]) -> String {
     for &byte in part {
         match char::from(byte) {
             plain @ ('A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '.' | '@' | '+' | '-') => text.push(plain),
-            _ => write!(text, "%{byte:02X}").expect("a text takes all"),
+            _ => text.extend(['%', hex(byte >> 4), hex(byte & 15)]),
         }
     }
     text
+}
+
+fn hex(nibble: u8) -> char {
+    char::from_digit(nibble.into(), 16).expect("four bits are a digit").to_ascii_uppercase()
 }
 
 /// Behind the version, the number and the prefix of a receipt.
