@@ -3,12 +3,13 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test lint chaos bench lua-cost mutants test-servers
+.PHONY: help demo test lint chaos fuzz bench lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
+	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
 	@echo "make bench         in memory against governor, what HTTP adds, on servers against redis-rs (JSON=1 for lines)"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
@@ -29,8 +30,16 @@ chaos:
 	@scripts/ensure-servers
 	@$(RUN) tidegate-tests --bin chaos -- --rounds $(or $(ROUNDS),1) $(SCENARIOS)
 
+# Without a sanitizer, which only a nightly compiler has: there is no unsafe code to look into.
+fuzz:
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || { echo "fuzz needs cargo-fuzz. Type: cargo install --locked cargo-fuzz" >&2; exit 1; }
+	@for target in $(or $(TARGETS),$(notdir $(wildcard fuzz/seeds/*))); do \
+	  mkdir -p fuzz/corpus/$$target && $(CARGO) fuzz run --sanitizer none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	    -max_total_time=$(or $(TIME),60) -timeout=10 -rss_limit_mb=2048 || exit 1; done
+
 lint:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p tidegate -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p tidegate -p tidegate-lua

@@ -36,6 +36,9 @@ fn a_peer_is_told_from_what_frameworks_have() {
     let socket: SocketAddr = "1.2.3.4:80".parse().unwrap();
     assert_eq!(Peer::from(Some(socket)), Peer::from(socket.ip()));
     assert_eq!(Peer::from(None), Peer::Unknown);
+    let mapped: IpAddr = "::ffff:1.2.3.4".parse().unwrap();
+    let everybody = Client::new(&[], None, None, None).unwrap();
+    assert_eq!(everybody.address(Peer::from(mapped), &[]), Some("1.2.3.4".parse().unwrap()));
 }
 
 #[test]
