@@ -114,12 +114,16 @@ impl Document {
     /// As [`Document::parse`], with the path before the message; and `invalid_document` if there is no such file.
     pub fn read(path: impl AsRef<Path>) -> Result<Document> {
         let path = path.as_ref();
-        let read = || {
-            let format = Format::of(path)?;
-            let text = std::fs::read_to_string(path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
-            Document::parse(&text, format)
-        };
-        read().map_err(|error| error.within(path.display()))
+        // The format first: a file of another kind need not be text at all.
+        let text = Format::of(path)
+            .and_then(|_| std::fs::read_to_string(path).map_err(|error| invalid(format!("cannot be read: {error}"))));
+        Document::of_file(path, &text.map_err(|error| error.within(path.display()))?)
+    }
+
+    /// A file's text.
+    pub(crate) fn of_file(path: &Path, text: &str) -> Result<Document> {
+        let parsed = Format::of(path).and_then(|format| Document::parse(text, format));
+        parsed.map_err(|error| error.within(path.display()))
     }
 
     /// The JSON Schema of documents, for editors and for tests that compare hand-written types with it.

@@ -110,7 +110,6 @@ pub use completion::{Completed, Completions, Outcome};
 pub use decision::{Decision, LimitDecision, Origin};
 pub use document::{Document, Format};
 pub use error::{Error, ErrorKind, Result};
-pub use http::Peer;
 pub use inspection::{
     ClockInspection, ClusterInspection, Inspection, MemoryInspection, NodeInspection, Place, RoundTrip,
     ServerInspection, ShardInspection,

@@ -36,6 +36,8 @@ use tower_service::Service;
 
 use crate::http::{Admission, Outcome, Peer, Policy};
 
+const LOG: &str = "tidegate::http";
+
 /// Puts a [`Policy`] before a service.
 #[derive(Clone)]
 pub struct RateLimitLayer {
@@ -47,7 +49,8 @@ pub struct RateLimitLayer {
 #[derive(Clone)]
 struct Asks {
     peer: Ask<Peer>,
-    user: Ask<Option<String>>,
+    path: Option<Ask<Option<String>>>,
+    user: Option<Ask<Option<String>>>,
     values: Vec<(String, Ask<Option<String>>)>,
     answers: Vec<(String, Ask<bool>)>,
 }
@@ -59,7 +62,7 @@ impl RateLimitLayer {
     /// or [`Peer`] among the request's extensions.
     #[must_use]
     pub fn new(policy: Policy) -> RateLimitLayer {
-        let asks = Asks { peer: Arc::new(peer), user: Arc::new(|_| None), values: Vec::new(), answers: Vec::new() };
+        let asks = Asks { peer: Arc::new(peer), path: None, user: None, values: Vec::new(), answers: Vec::new() };
         RateLimitLayer { policy, asks: Arc::new(asks) }
     }
 
@@ -69,10 +72,17 @@ impl RateLimitLayer {
         self.with(|asks| asks.peer = Arc::new(move |parts| peer(parts).into()))
     }
 
+    /// The path of the document's routes, where it is not the URI's: an axum router that is nested sees its own part of
+    /// it, and has the whole as `OriginalUri` among the extensions. Where there is none the URI's is taken.
+    #[must_use]
+    pub fn path(self, path: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> RateLimitLayer {
+        self.with(|asks| asks.path = Some(Arc::new(path)))
+    }
+
     /// Who the user is; asked only where a route needs it.
     #[must_use]
     pub fn user(self, user: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> RateLimitLayer {
-        self.with(|asks| asks.user = Arc::new(user))
+        self.with(|asks| asks.user = Some(Arc::new(user)))
     }
 
     /// What the application supplies under a name, for keys and costs of `app:NAME`; asked only where a route needs it.
@@ -102,10 +112,30 @@ impl RateLimitLayer {
         self
     }
 
+    /// Says what routes need and the layer was not told where to find: their rules would not hold.
+    fn warn(&self) {
+        for (route, needs) in self.policy.site().needs() {
+            let told = |name: &str, call: &str| {
+                log::warn!(target: LOG, "route {route} needs {name}, and the layer has no {call}");
+            };
+            if needs.user && self.asks.user.is_none() {
+                told("the user", ".user(..)");
+            }
+            for name in needs.values.iter().filter(|name| find(&self.asks.values, name).is_none()) {
+                told(&format!("app:{name}"), &format!(".value({name:?}, ..)"));
+            }
+            for question in needs.questions.iter().filter(|question| find(&self.asks.answers, question).is_none()) {
+                told(&format!("an answer to {question}"), &format!(".answer({question:?}, ..)"));
+            }
+        }
+    }
+
     /// The request, with what its route needs of it, and no more.
     fn request(&self, parts: &Parts) -> crate::http::Request {
         let asks = &self.asks;
-        let needs = self.policy.request(parts.method.as_str(), parts.uri.path());
+        let path = asks.path.as_ref().and_then(|path| path(parts));
+        let path = path.as_deref().unwrap_or(parts.uri.path());
+        let needs = self.policy.request(parts.method.as_str(), path);
         let mut request = needs.clone().peer((asks.peer)(parts));
         for name in needs.needs_headers() {
             for value in parts.headers.get_all(name) {
@@ -113,7 +143,7 @@ impl RateLimitLayer {
             }
         }
         if needs.needs_user()
-            && let Some(user) = (asks.user)(parts)
+            && let Some(user) = asks.user.as_ref().and_then(|user| user(parts))
         {
             request = request.user(user);
         }
@@ -124,7 +154,7 @@ impl RateLimitLayer {
         }
         for question in needs.needs_answers() {
             if find(&asks.answers, question).is_some_and(|answer| answer(parts)) {
-                request = request.yes(question);
+                request = request.answer_yes(question);
             }
         }
         match parts.extensions.get::<Admission>() {
@@ -153,6 +183,7 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
+        self.warn();
         RateLimit { layer: self.clone(), inner }
     }
 }
@@ -189,7 +220,7 @@ where
                 Ok(admission) if admission.allowed() => admission,
                 Ok(admission) => return Ok(refusal(&admission, is_grpc(&parts.headers))),
                 Err(error) => {
-                    log::error!(target: "tidegate::http", "a request could not be judged: {error}");
+                    log::error!(target: LOG, "a request could not be judged: {error}");
                     return Ok(failure(is_grpc(&parts.headers)));
                 }
             };

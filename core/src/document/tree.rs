@@ -165,6 +165,7 @@ impl Problem {
             "a string" => "text",
             "path string" => "a path",
             "a boolean" => "true or false",
+            "a sequence" => "a list, each of its tables under [[routes]]",
             other => other,
         };
         Problem::new(format_args!("write {wanted}; this is {found}"))

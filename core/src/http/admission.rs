@@ -1,22 +1,16 @@
 //! How a request is decided over its keys, and what comes of it.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
-use std::time::Duration;
 
 use super::policy::State;
 use super::refusal::{self, Cause};
+use super::several::{self, Asked, all, receipts};
 use super::site::Route;
-use crate::clock;
 use crate::decision::{Decision, Origin};
-use crate::error::Result;
-use crate::io;
+use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::limiter::{Check, Pending};
-use crate::plan::Plan;
+use crate::limiter::Pending;
 use crate::receipt::Receipt;
 
 /// What becomes of a request.
@@ -35,20 +29,23 @@ pub enum Outcome {
     Exempt,
     /// It has no rules: no route, a route without rules, or rules that do not apply to it.
     Unlimited,
+    /// What the application supplied cannot be meant, such as a cost of 0: an error, but in a shadow route, where it passes.
+    Invalid,
 }
 
 impl Outcome {
     /// Every outcome, in order.
-    pub(crate) const ALL: [Outcome; Outcome::Unlimited as usize + 1] = [
+    pub(crate) const ALL: [Outcome; Outcome::Invalid as usize + 1] = [
         Outcome::Allowed,
         Outcome::Refused,
         Outcome::Unavailable,
         Outcome::NoIdentity,
         Outcome::Exempt,
         Outcome::Unlimited,
+        Outcome::Invalid,
     ];
 
-    /// The outcome's name: `allowed`, `refused`, `unavailable`, `no_identity`, `exempt` or `unlimited`.
+    /// The outcome's name: `allowed`, `refused`, `unavailable`, `no_identity`, `exempt`, `unlimited` or `invalid`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,6 +55,7 @@ impl Outcome {
             Outcome::NoIdentity => "no_identity",
             Outcome::Exempt => "exempt",
             Outcome::Unlimited => "unlimited",
+            Outcome::Invalid => "invalid",
         }
     }
 
@@ -66,7 +64,7 @@ impl Outcome {
             Outcome::Refused => Some(Cause::Limited),
             Outcome::Unavailable => Some(Cause::StoreFailed),
             Outcome::NoIdentity => Some(Cause::NoIdentity),
-            Outcome::Allowed | Outcome::Exempt | Outcome::Unlimited => None,
+            Outcome::Allowed | Outcome::Exempt | Outcome::Unlimited | Outcome::Invalid => None,
         }
     }
 }
@@ -155,7 +153,7 @@ impl Admission {
         let gives_back = judged.outcome == Outcome::Allowed
             && judged.matched().is_some_and(|route| route.refund.holds(status))
             && !judged.settled.swap(true, Ordering::AcqRel);
-        let receipts: Vec<Receipt> = if gives_back { receipts(judged.own()) } else { Vec::new() };
+        let receipts: Vec<Receipt> = if gives_back { receipts(judged.own().iter()) } else { Vec::new() };
         let state = Arc::clone(&judged.state);
         Pending::new(async move {
             let refunds = receipts.iter().map(|receipt| state.limiter.refund(receipt)).collect();
@@ -164,10 +162,23 @@ impl Admission {
         })
     }
 
+    /// A request that could not be judged: an error, but of a route that only reports.
+    pub(super) fn invalid(state: Arc<State>, route: Option<usize>, error: Error) -> Result<Admission> {
+        let Some(place) = route else { return Err(error) };
+        let route = &state.site.routes[place];
+        if !route.is_shadow {
+            state.counts[place].add(Outcome::Invalid);
+            return Err(error);
+        }
+        log::error!(target: LOG, "a request of route {} could not be judged: {error}", route.name);
+        Ok(Admit::new(state, Some(place), Vec::new(), None).told(Outcome::Invalid, Vec::new(), 0, Vec::new()))
+    }
+
     /// Gives everything back, where nobody is there to take the answer.
     pub(crate) async fn undo(&self) {
         let judged = &self.judged;
-        let refunds = receipts(judged.own()).iter().map(|receipt| judged.state.limiter.refund(receipt)).collect();
+        let refunds =
+            receipts(judged.own().iter()).iter().map(|receipt| judged.state.limiter.refund(receipt)).collect();
         all(refunds).await;
     }
 
@@ -184,11 +195,6 @@ impl std::fmt::Debug for Admission {
         debug.field("route", &self.route()).field("outcome", &self.outcome()).field("status", &self.status());
         debug.field("headers", &self.headers()).field("body", &self.body()).finish_non_exhaustive()
     }
-}
-
-/// What was charged.
-fn receipts(decisions: &[Decision]) -> Vec<Receipt> {
-    decisions.iter().map(Decision::receipt).filter(|receipt| !receipt.is_empty()).collect()
 }
 
 /// A request, judged: what is to be decided of it.
@@ -212,12 +218,6 @@ pub(super) struct Group {
     rules: Option<Vec<String>>,
 }
 
-/// A group with its plan.
-struct Asked {
-    key: Key,
-    plan: Arc<Plan>,
-}
-
 impl Group {
     pub(super) fn new(key: Key, place: usize) -> Group {
         Group { key, place, rules: None }
@@ -226,6 +226,8 @@ impl Group {
 
 impl Admit {
     pub(super) fn new(state: Arc<State>, route: Option<usize>, accept: Vec<u8>, before: Option<Admission>) -> Admit {
+        // What a shadow would have refused was not charged, and does not matter here.
+        let before = before.filter(|before| !before.is_shadow() || before.outcome() == Outcome::Allowed);
         Admit { state, route, accept, groups: Vec::new(), cost: 1, known: None, before }
     }
 
@@ -238,7 +240,7 @@ impl Admit {
     }
 
     /// The keys, each once: rules of one key are decided together, and none twice.
-    pub(super) fn groups(self, found: Vec<Group>, cost: u64) -> Result<Admit> {
+    pub(super) fn groups(self, found: Vec<Group>, cost: u64) -> Admit {
         let mut groups: Vec<Group> = Vec::with_capacity(found.len());
         for group in found {
             let before = self.before.iter().flat_map(|before| before.decided_in(&self.state));
@@ -262,7 +264,7 @@ impl Admit {
                 None => groups.push(Group { rules: Some(rules), ..group }),
             }
         }
-        Ok(Admit { groups, cost, ..self })
+        Admit { groups, cost, ..self }
     }
 
     fn rules<'a>(&'a self, group: &'a Group) -> &'a [String] {
@@ -273,30 +275,37 @@ impl Admit {
 
     pub(super) async fn decide(self) -> Result<Admission> {
         let before = self.before.iter();
-        let mut decisions: Vec<Decision> = before.clone().flat_map(|before| before.decisions()).cloned().collect();
+        // Clients are not told of shadows.
+        let told = before.clone().filter(|before| !before.is_shadow());
+        let mut decisions: Vec<Decision> = told.flat_map(|before| before.decisions()).cloned().collect();
         let mut decided: Vec<Decided> = before.flat_map(|before| before.decided_in(&self.state)).cloned().collect();
         let before = decisions.len();
         if self.known.is_none() {
             decisions.append(&mut self.decisions().await?);
             decided.extend(self.groups.iter().map(|group| (group.key.clone(), self.rules(group).to_vec())));
         }
-        let outcome = self.known.unwrap_or_else(|| outcome(&decisions));
+        let outcome = match (self.known, outcome(&decisions)) {
+            (Some(known), _) => known,
+            // All its rules were decided before, by a shadow that let it pass.
+            (None, Outcome::Unlimited) if !decided.is_empty() => Outcome::Allowed,
+            (None, outcome) => outcome,
+        };
+        Ok(self.told(outcome, decisions, before, decided))
+    }
+
+    fn told(self, outcome: Outcome, decisions: Vec<Decision>, before: usize, decided: Vec<Decided>) -> Admission {
         let Admit { state, route, accept, .. } = self;
         let (status, headers, body, settled) = (None, Vec::new(), None, AtomicBool::new(false));
         let judged = Judged { state, route, outcome, status, headers, body, decisions, before, decided, settled };
-        Ok(judged.told(&accept))
+        judged.told(&accept)
     }
 
     async fn decisions(&self) -> Result<Vec<Decision>> {
         match &self.asked()?[..] {
             [] => Ok(Vec::new()),
-            [one] => Ok(vec![self.check(one).await?]),
-            several => self.several(several).await,
+            [one] => Ok(vec![one.check(&self.state, self.cost).await?]),
+            asked => several::decide(&self.state, asked, self.cost).await,
         }
-    }
-
-    fn check<'a>(&'a self, asked: &'a Asked) -> Check<'a> {
-        self.state.limiter.check_planned(&asked.plan, asked.key.clone()).cost(self.cost)
     }
 
     fn asked(&self) -> Result<Vec<Asked>> {
@@ -306,79 +315,6 @@ impl Admit {
         };
         self.groups.iter().map(|group| Ok(Asked { key: group.key.clone(), plan: plan(group)? })).collect()
     }
-
-    /// Several keys: remembered refusals first; then all are peeked at, and only if all would pass, all are charged. What
-    /// was charged is given back if one refuses after all.
-    async fn several(&self, asked: &[Asked]) -> Result<Vec<Decision>> {
-        let limiter = &self.state.limiter;
-        let began = clock::instant();
-        if let Some(refusal) = asked.iter().find_map(|one| self.check(one).remembered()) {
-            return Ok(vec![refusal]);
-        }
-        let peeks = asked.iter().map(|one| limiter.peek_planned(&one.plan, one.key.clone()).cost(self.cost));
-        let peeked = each(all(peeks.map(IntoFuture::into_future).collect()).await)?;
-        if peeked.iter().any(|decision| !decision.allowed()) {
-            // Peeks are not counted, but these decide.
-            peeked.iter().filter(|decision| !decision.allowed()).for_each(Decision::count);
-            return Ok(peeked);
-        }
-        // Both together have the deadline of one call.
-        let left = limiter.deadline().saturating_sub(clock::instant() - began).max(LEAST_DEADLINE);
-        let checks = asked.iter().map(|one| self.check(one).deadline(left).into_future()).collect();
-        let mut charged = each(all(checks).await)?;
-        if charged.iter().any(|decision| !decision.allowed()) {
-            self.give_back(&charged).await;
-            // They stand as they did before.
-            for (decision, peeked) in charged.iter_mut().zip(peeked).filter(|(decision, _)| decision.allowed()) {
-                *decision = peeked;
-            }
-        }
-        Ok(charged)
-    }
-
-    /// Gives charges back, whether or not somebody still waits for the answer.
-    async fn give_back(&self, decisions: &[Decision]) {
-        let (state, receipts) = (Arc::clone(&self.state), receipts(decisions));
-        let work = async move {
-            let refunds = receipts.iter().map(|receipt| state.limiter.refund(receipt)).collect();
-            all(refunds).await.iter().for_each(|refunded| state.totals.returned(refunded.is_ok()));
-        };
-        match io::handle() {
-            Ok(handle) if self.state.limiter.is_remote() => {
-                let (done, owed) = tokio::sync::oneshot::channel();
-                handle.spawn(async move {
-                    work.await;
-                    let _ = done.send(());
-                });
-                io::owed(owed).await;
-            }
-            _ => work.await,
-        }
-    }
-}
-
-/// The least that a second step gets, however long the first took.
-const LEAST_DEADLINE: Duration = Duration::from_millis(1);
-
-fn each(decisions: Vec<Result<Decision>>) -> Result<Vec<Decision>> {
-    decisions.into_iter().collect()
-}
-
-/// Runs calls at once, and waits for all of them.
-async fn all<T>(mut calls: Vec<Pending<T>>) -> Vec<Result<T>> {
-    let mut answers: Vec<Option<Result<T>>> = calls.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (call, answer) in calls.iter_mut().zip(&mut answers) {
-            if answer.is_none()
-                && let Poll::Ready(ready) = Pin::new(call).poll(context)
-            {
-                *answer = Some(ready);
-            }
-        }
-        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    answers.into_iter().flatten().collect()
 }
 
 fn outcome(decisions: &[Decision]) -> Outcome {
@@ -397,8 +333,9 @@ fn outcome(decisions: &[Decision]) -> Outcome {
 impl Judged {
     /// Counts it, tells the log, and says what to answer.
     fn told(mut self, accept: &[u8]) -> Admission {
-        if let Some(route) = self.route {
-            self.state.counts[route].add(self.outcome);
+        match self.route {
+            Some(route) => self.state.counts[route].add(self.outcome),
+            None => self.state.totals.unrouted(),
         }
         self.report();
         if !self.is_shadow() {
@@ -433,7 +370,11 @@ impl Judged {
 
     /// What is not let through is told to the log, the key only where that is asked for.
     fn report(&self) {
-        if self.outcome.cause().is_none() || !log::log_enabled!(target: LOG, log::Level::Info) {
+        // Who has no identity was told of with what is missing.
+        if self.outcome == Outcome::NoIdentity
+            || self.outcome.cause().is_none()
+            || !log::log_enabled!(target: LOG, log::Level::Info)
+        {
             return;
         }
         let (route, outcome) = (self.matched().map_or("", |route| &*route.name), self.outcome.name());

@@ -127,32 +127,35 @@ impl Client {
         self.header.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// The client's address, if it is known. `values` are that header's lines, in order.
-    pub(crate) fn address(&self, peer: Peer, values: &[&[u8]]) -> Option<IpAddr> {
+    /// The client's address, if it is known, and whether it is the client's own: not where it is a proxy's, who does not
+    /// say for whom it speaks. `values` are that header's lines, in order.
+    pub(crate) fn find(&self, peer: Peer, values: &[&[u8]]) -> (Option<IpAddr>, bool) {
         let (peer, trusted) = match peer {
             Peer::Address(address) => (Some(address.to_canonical()), self.trusted.contain(address)),
             Peer::Unix => (None, self.unix),
             Peer::Unknown => (None, false),
         };
-        let said = self.header.as_ref().filter(|_| trusted).and_then(|(_, form)| match form {
-            Form::XForwardedFor => self.walk(x_forwarded_for(values)),
-            Form::Forwarded => self.walk(forwarded(values)),
-            Form::Single => single(values).and_then(address),
-            Form::SingleWithPort => single(values).and_then(address_before_port),
-        });
-        said.or(peer)
+        let (said, is_own) = match self.header.as_ref().filter(|_| trusted) {
+            None => (None, true),
+            Some((_, Form::XForwardedFor)) => self.walk(x_forwarded_for(values)),
+            Some((_, Form::Forwarded)) => self.walk(forwarded(values)),
+            Some((_, Form::Single)) => only(single(values).and_then(address)),
+            Some((_, Form::SingleWithPort)) => only(single(values).and_then(address_before_port)),
+        };
+        (said.or(peer), is_own)
     }
 
     /// The first who is not trusted; else the last of those who can be read.
-    fn walk(&self, entries: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
+    fn walk(&self, entries: impl Iterator<Item = Option<IpAddr>>) -> (Option<IpAddr>, bool) {
         let mut known = None;
-        for address in entries.map_while(|entry| entry) {
+        for entry in entries {
+            let Some(address) = entry else { return (known, false) };
             known = Some(address);
             if !self.trusted.contain(address) {
                 break;
             }
         }
-        known
+        (known, known.is_some())
     }
 
     /// The address as it stands in keys: the network that counts as one client, or the address where that is all of it.
@@ -173,6 +176,10 @@ fn header(name: &str) -> Result<(String, Form)> {
              \"CF-Connecting-IP\""
         )));
     }
+    if name.contains('_') {
+        let name = name.trim_start_matches("HTTP_").replace('_', "-");
+        return Err(invalid(format!("client_address is a header's own name; write {name:?}")));
+    }
     let name = name.to_ascii_lowercase();
     let form = match name.as_str() {
         "x-forwarded-for" => Form::XForwardedFor,
@@ -181,6 +188,10 @@ fn header(name: &str) -> Result<(String, Form)> {
         _ => Form::Single,
     };
     Ok((name, form))
+}
+
+fn only(address: Option<IpAddr>) -> (Option<IpAddr>, bool) {
+    (address, address.is_some())
 }
 
 /// The only value: of several, nobody knows which one the proxy wrote.

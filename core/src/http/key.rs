@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use super::client::Client;
 use super::invalid;
 use super::networks::{Networks, networks};
 use crate::document::http::{Exempt as ExemptShape, Texts};
@@ -25,12 +26,12 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    fn parse(text: &str) -> Result<Source> {
+    fn parse(text: &str, client: &Client) -> Result<Source> {
         let (kind, name) = text.split_once(':').map_or((text, None), |(kind, name)| (kind, Some(name)));
         match (kind, name) {
             ("ip", None) => Ok(Source::Address),
             ("user", None) => Ok(Source::User),
-            ("header", Some(name)) if is_token(name) => Ok(Source::Header(name.to_ascii_lowercase())),
+            ("header", Some(name)) if is_token(name) => header(name, client),
             ("cookie", Some(name)) if is_token(name) => Ok(Source::Cookie(name.to_owned())),
             ("app", Some(name)) if !name.is_empty() => Ok(Source::App(name.to_owned())),
             ("constant", Some(text)) if !text.is_empty() => Ok(Source::Constant(text.to_owned())),
@@ -39,6 +40,11 @@ impl Source {
                  list for all of several together, \"user or ip\" for the first that is there"
             ))),
         }
+    }
+
+    /// But for mistakes: an address that nobody handed over.
+    fn is_always_there(&self) -> bool {
+        matches!(self, Source::Address | Source::Constant(_))
     }
 
     /// What stands before its value.
@@ -51,6 +57,21 @@ impl Source {
             Source::App(name) => ("app", Some(name)),
             Source::Constant(_) => ("constant", None),
         }
+    }
+}
+
+/// A header as a key, unless an address is meant: what clients write of that is theirs to choose.
+fn header(name: &str, client: &Client) -> Result<Source> {
+    let name = name.to_ascii_lowercase();
+    if ["x-forwarded-for", "forwarded", "x-real-ip"].contains(&&*name) || client.header() == Some(&name) {
+        return Err(invalid(format!(
+            "header:{name} is the client's address, which anybody could write; write \"ip\", and in [http] \
+             trusted_proxies and client_address"
+        )));
+    }
+    match name.strip_prefix("http_") {
+        Some(rest) => Err(invalid(format!("write the header's own name: header:{}", rest.replace('_', "-")))),
+        None => Ok(Source::Header(name)),
     }
 }
 
@@ -67,6 +88,8 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeySource {
     parts: Vec<Vec<Source>>,
+    /// As it is written.
+    text: String,
 }
 
 /// A request's key, if it has one.
@@ -79,24 +102,44 @@ pub(crate) enum Found {
 }
 
 /// The longest value that is told from others: longer ones that begin alike share a bucket.
-const MAX_VALUE: usize = 8 * 1024;
+const MAX_VALUE: usize = 4 * 1024;
+/// The most parts of a key: all of them together stay below what a key may have.
+const MAX_PARTS: usize = 8;
 
 impl KeySource {
-    pub(crate) fn parse(texts: &Texts) -> Result<KeySource> {
+    pub(crate) fn parse(texts: &Texts, client: &Client) -> Result<KeySource> {
         if texts.0.is_empty() {
             return Err(invalid("the key is an empty list; write who is limited, such as \"ip\""));
         }
-        let part = |text: &String| text.split(" or ").map(|source| Source::parse(source.trim())).collect();
-        Ok(KeySource { parts: texts.0.iter().map(part).collect::<Result<_>>()? })
+        if texts.0.len() > MAX_PARTS {
+            return Err(invalid(format!("the key has {} parts; write at most {MAX_PARTS}", texts.0.len())));
+        }
+        let part = |text: &String| {
+            let sources = text.split(" or ").map(|source| Source::parse(source.trim(), client));
+            let sources = sources.collect::<Result<Vec<_>>>()?;
+            match sources.iter().position(Source::is_always_there) {
+                Some(place) if place + 1 < sources.len() => Err(invalid(format!(
+                    "what stands last in {text:?} is never looked at, since something before it is always there; write \
+                     that last, as in \"user or ip\""
+                ))),
+                _ => Ok(sources),
+            }
+        };
+        Ok(KeySource { parts: texts.0.iter().map(part).collect::<Result<_>>()?, text: texts.0.join(" and ") })
     }
 
     pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
         self.parts.iter().flatten()
     }
 
+    /// As it is written, for logs.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Whether requests without it are nothing unusual, so that somebody has to say what is to be done with them.
     pub(crate) fn needs_choice(&self) -> bool {
-        !self.parts.iter().all(|part| part.iter().any(|source| matches!(source, Source::Address | Source::Constant(_))))
+        !self.parts.iter().all(|part| part.iter().any(Source::is_always_there))
     }
 
     /// The key of a request whose values `value` tells.
@@ -148,14 +191,18 @@ pub(crate) struct Exempt {
 }
 
 impl Exempt {
-    pub(crate) fn new(shape: &ExemptShape) -> Result<Exempt> {
+    pub(crate) fn new(shape: &ExemptShape, client: &Client) -> Result<Exempt> {
         let networks = networks(&shape.networks.0).map_err(|error| error.within("exempt.networks"))?;
-        let keys = shape.keys.0.iter().map(|text| exempt_key(text)).collect::<Result<_>>();
+        let keys = shape.keys.0.iter().map(|text| exempt_key(text, client)).collect::<Result<_>>();
         let questions = shape.app.0.clone();
         if questions.iter().any(String::is_empty) {
             return Err(invalid(
                 "exempt.app has an empty name; write what the application is asked, such as \"is_staff\"",
             ));
+        }
+        if let Some(question) = questions.iter().find(|question| question.starts_with("app:")) {
+            let name = &question["app:".len()..];
+            return Err(invalid(format!("exempt.app: {question:?} is asked without app: before it; write {name:?}")));
         }
         Ok(Exempt { networks, keys: keys.map_err(|error| error.within("exempt.keys"))?, questions })
     }
@@ -181,7 +228,7 @@ impl Exempt {
 }
 
 /// A source and a value, such as `user:root` and `header:x-api-key:4711`.
-fn exempt_key(text: &str) -> Result<(Source, Vec<u8>)> {
+fn exempt_key(text: &str, client: &Client) -> Result<(Source, Vec<u8>)> {
     let parts = match text.split_once(':') {
         Some((kind @ ("header" | "cookie" | "app"), rest)) => {
             rest.split_once(':').map(|(name, value)| (format!("{kind}:{name}"), value))
@@ -190,7 +237,7 @@ fn exempt_key(text: &str) -> Result<(Source, Vec<u8>)> {
         _ => None,
     };
     match parts {
-        Some((source, value)) if !value.is_empty() => Ok((Source::parse(&source)?, value.as_bytes().to_vec())),
+        Some((source, value)) if !value.is_empty() => Ok((Source::parse(&source, client)?, value.as_bytes().to_vec())),
         // The value may be a secret, so it is not quoted.
         _ => Err(invalid(
             "write a source and a value: user:NAME, header:NAME:VALUE, cookie:NAME:VALUE or app:NAME:VALUE; addresses \

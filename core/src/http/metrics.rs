@@ -1,6 +1,6 @@
 //! What a policy counts: requests by route and outcome, and what became of its documents and charges.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::admission::Outcome;
 use crate::metrics::{Metrics, Page};
@@ -11,8 +11,10 @@ use crate::metrics::{Metrics, Page};
 pub struct PolicyMetrics {
     /// What its limiter has counted.
     pub limiter: Metrics,
-    /// Requests: a row for each route and outcome, by route. Those without a route are not counted.
+    /// Requests: a row for each route and outcome, by route.
     pub requests: Vec<RouteCount>,
+    /// Requests that no route matched, and that passed.
+    pub unrouted: u64,
     /// Charges that were given back since a rule of another key refused in the same moment, after all had let the request
     /// pass when they were peeked at: for this moment others may have found the units taken.
     pub charges_returned: u64,
@@ -53,6 +55,9 @@ impl Counts {
 /// What is counted of all routes together.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
+    unrouted: AtomicU64,
+    /// Whether it was told that addresses are not known.
+    told: AtomicBool,
     returned: AtomicU64,
     lost: AtomicU64,
     reloads: AtomicU64,
@@ -63,6 +68,15 @@ impl Totals {
     pub(super) fn returned(&self, is_back: bool) {
         let count = if is_back { &self.returned } else { &self.lost };
         count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn unrouted(&self) {
+        self.unrouted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether this is to be told, once.
+    pub(super) fn tells(&self) -> bool {
+        !self.told.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn reloaded(&self, is_taken: bool) {
@@ -87,6 +101,7 @@ impl PolicyMetrics {
         PolicyMetrics {
             limiter,
             requests: rows.collect(),
+            unrouted: read(&totals.unrouted),
             charges_returned: read(&totals.returned),
             charges_lost: read(&totals.lost),
             reloads: read(&totals.reloads),
@@ -104,6 +119,8 @@ impl PolicyMetrics {
             let labels = [("route", &*row.route), ("mode", mode), ("outcome", row.outcome.name())];
             page.sample("http_requests_total", &labels, row.count);
         }
+        let unrouted = [("route", ""), ("mode", "enforce"), ("outcome", Outcome::Unlimited.name())];
+        page.sample("http_requests_total", &unrouted, self.unrouted);
         page.single(
             "http_charges_returned_total",
             "counter",

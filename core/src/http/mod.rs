@@ -8,11 +8,13 @@ mod headers;
 mod key;
 mod metrics;
 mod networks;
+mod plain;
 mod policy;
 mod quota;
 mod refusal;
 mod request;
 mod route;
+mod several;
 mod site;
 
 pub use admission::{Admission, Outcome};

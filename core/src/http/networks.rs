@@ -94,7 +94,7 @@ fn read(text: &str) -> Result<Vec<IpNet>> {
     let network = parse(text).ok_or_else(|| {
         invalid(format!(
             "{text:?} is no network; write an address such as \"10.1.2.3\", a network such as \"10.0.0.0/8\" or \
-             \"2001:db8::/32\", \"loopback\" or \"private\""
+             \"2001:db8::/32\", \"loopback\", \"private\", or of proxies on a socket \"unix\""
         ))
     })?;
     if network.addr() != network.network() {

@@ -1,5 +1,6 @@
 //! The policy: a document at work, exchanged whole when it changes.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +66,8 @@ pub(super) struct State {
     pub(super) plans: Vec<Vec<Arc<Plan>>>,
     /// Of each route.
     pub(super) counts: Vec<Arc<Counts>>,
+    /// Of every route that there ever was, by name and whether it only reports: what comes again goes on.
+    counted: HashMap<(Arc<str>, bool), Arc<Counts>>,
     pub(super) totals: Arc<Totals>,
     document: Document,
     clock: Clock,
@@ -77,12 +80,16 @@ struct Watched {
     began: Instant,
     /// When to look again, in milliseconds since it began; whoever moves it looks.
     next: AtomicU64,
-    /// The text that was read last, good or not; none while it cannot be read.
+    /// The text that was taken last, good or not; none while it cannot be read.
     text: ArcSwap<Option<String>>,
+    /// The text that the last look found, if it was another.
+    seen: ArcSwap<Option<String>>,
 }
 
 /// How often a watched file is looked at, in milliseconds.
 const LOOK_EVERY: u64 = 1_000;
+/// How soon a text that has changed is looked at again.
+const LOOK_AGAIN: u64 = 100;
 /// The longest that a reload waits for another.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -106,7 +113,7 @@ impl Policy {
         let text = ArcSwap::from_pointee(std::fs::read_to_string(path).ok());
         let document = Document::read(path)?;
         let (path, began, next) = (path.to_owned(), clock::instant(), AtomicU64::new(LOOK_EVERY));
-        Policy::begin(&document, Clock::Asked, Some(Watched { path, began, next, text }))
+        Policy::begin(&document, Clock::Asked, Some(Watched { path, began, next, text, seen: ArcSwap::default() }))
     }
 
     /// A policy whose time the caller sets, in microseconds since 1970: for tests.
@@ -151,8 +158,14 @@ impl Policy {
 
     /// The request headers that any route needs, in lower case, for callers who hand the same over with each request.
     #[must_use]
-    pub fn headers(&self) -> Vec<String> {
+    pub fn needs_headers(&self) -> Vec<String> {
         self.shared.state.load().site.headers.clone()
+    }
+
+    /// What its document says, as it is now.
+    #[cfg(feature = "tower")]
+    pub(crate) fn site(&self) -> Arc<Site> {
+        Arc::clone(&self.shared.state.load().site)
     }
 
     /// The limiter of its rules, as they are now.
@@ -197,16 +210,28 @@ impl Policy {
         )
     }
 
-    /// Looks whether the watched file has changed, if it is time to.
+    /// Looks whether the watched file has changed, if it is time to. What has changed is read on a thread of its own: no
+    /// request waits for it.
     fn look(&self) {
         let Some(watched) = &self.shared.watched else { return };
-        let Some(changed) = watched.changed() else { return };
-        let read = changed.and_then(|()| Document::read(&watched.path));
-        if read.is_err() {
+        let Some(text) = watched.changed() else { return };
+        let policy = self.clone();
+        let work = move || policy.take(text);
+        if let Err(error) = std::thread::Builder::new().name("tidegate-reload".into()).spawn(work) {
+            watched.forget();
+            log::error!(target: LOG, "the document has changed, and no thread could be started to read it: {error}");
+        }
+    }
+
+    /// Takes the text of the watched file, if it is a document.
+    fn take(&self, text: Result<String>) {
+        let Some(Watched { path, .. }) = &self.shared.watched else { return };
+        let document = text.and_then(|text| Document::of_file(path, &text));
+        if document.is_err() {
             self.shared.state.load().totals.reloaded(false);
         }
-        match read.and_then(|document| self.reload(&document)) {
-            Ok(()) => log::info!(target: LOG, "{} was read again", watched.path.display()),
+        match document.and_then(|document| self.reload(&document)) {
+            Ok(()) => log::info!(target: LOG, "{} was read again", path.display()),
             Err(error) => {
                 log::error!(target: LOG, "the document has changed and is refused, so the old one stays: {error}");
             }
@@ -229,8 +254,9 @@ impl std::fmt::Debug for Policy {
 }
 
 impl Watched {
-    /// Whether its text is another than before, or that it cannot be read any more; each told once.
-    fn changed(&self) -> Option<Result<()>> {
+    /// Its text, if it is another than before, or that it cannot be read any more; each told once. Two looks must find the
+    /// same: a file that is being written is not what somebody meant.
+    fn changed(&self) -> Option<Result<String>> {
         let now = u64::try_from(clock::instant().saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
         let next = self.next.load(Ordering::Relaxed);
         let taken = |next| self.next.compare_exchange(next, now + LOOK_EVERY, Ordering::Relaxed, Ordering::Relaxed);
@@ -238,12 +264,22 @@ impl Watched {
             return None;
         }
         let read = std::fs::read_to_string(&self.path);
-        let text = read.as_ref().ok().cloned();
-        if **self.text.load() == text {
+        let text = Arc::new(read.as_ref().ok().cloned());
+        if *self.text.load_full() == *text {
             return None;
         }
-        self.text.store(Arc::new(text));
-        Some(read.map(drop).map_err(|error| invalid(format!("{}: cannot be read: {error}", self.path.display()))))
+        if *self.seen.load_full() != *text {
+            self.seen.store(text);
+            self.next.store(now + LOOK_AGAIN, Ordering::Relaxed);
+            return None;
+        }
+        self.text.store(text);
+        Some(read.map_err(|error| invalid(format!("{}: cannot be read: {error}", self.path.display()))))
+    }
+
+    /// Lets the next look find it changed.
+    fn forget(&self) {
+        self.text.store(Arc::new(Some(String::new())));
     }
 }
 
@@ -259,15 +295,12 @@ impl State {
         };
         let plans = |route: &Route| route.groups.iter().map(|group| limiter.plan_of(&group.rules)).collect();
         let plans = site.routes.iter().map(plans).collect::<Result<_>>()?;
-        let counts = |route: &Route| before.and_then(|before| before.counts_of(route)).unwrap_or_default();
-        let counts = site.routes.iter().map(counts).collect();
+        let mut counted = before.map(|before| before.counted.clone()).unwrap_or_default();
+        let mut counts =
+            |route: &Route| Arc::clone(counted.entry((Arc::clone(&route.name), route.is_shadow)).or_default());
+        let counts = site.routes.iter().map(&mut counts).collect();
         let totals = before.map_or_else(Arc::default, |before| Arc::clone(&before.totals));
-        Ok(State { site, limiter, plans, counts, totals, document: document.clone(), clock })
-    }
-
-    fn counts_of(&self, route: &Route) -> Option<Arc<Counts>> {
-        let same = |other: &Route| other.name == route.name && other.is_shadow == route.is_shadow;
-        self.site.routes.iter().position(same).map(|place| Arc::clone(&self.counts[place]))
+        Ok(State { site, limiter, plans, counts, counted, totals, document: document.clone(), clock })
     }
 
     /// Whether a rule and a key are the same bucket in both.

@@ -6,15 +6,17 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::admission::{Admission, Admit, Group};
+use super::admission::{Admission, Admit, Group, LOG};
 use super::client::Peer;
 use super::key::{Found, KeySource, Source, Value};
+use super::plain;
 use super::policy::State;
 use super::site::{Cost, Route};
 use crate::completion::Completions;
 use crate::document::http::WithoutIdentity;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limiter::Pending;
+use crate::rule::MAX_UNITS;
 
 /// A request that is to be admitted. It begins with its method and path, which choose its route; that tells what else
 /// is needed, and what is not needed need not be told.
@@ -53,7 +55,9 @@ impl Request {
             None => Some(1),
             Some(Cost::Units(units)) => Some(*units),
             Some(Cost::ByMethod(table)) => {
-                let found = table.iter().find(|(name, _)| name.eq_ignore_ascii_case(method));
+                let of = |method: &str| table.iter().find(|(name, _)| name.eq_ignore_ascii_case(method));
+                // As with the methods of routes: HEAD is answered by what answers GET.
+                let found = of(method).or_else(|| of("GET").filter(|_| method.eq_ignore_ascii_case("HEAD")));
                 Some(found.map_or(1, |(_, units)| *units))
             }
             Some(Cost::Supplied(_)) => None,
@@ -118,7 +122,7 @@ impl Request {
     }
 
     /// Answers a question of `exempt.app` with yes.
-    pub fn yes(mut self, question: &str) -> Request {
+    pub fn answer_yes(mut self, question: &str) -> Request {
         self.yes.push(question.to_owned());
         self
     }
@@ -134,9 +138,14 @@ impl Request {
     /// The client's address: the peer's, or what trusted proxies say. None where it is not known.
     #[must_use]
     pub fn client_address(&self) -> Option<IpAddr> {
+        self.client().0
+    }
+
+    /// The client's address, and whether it is its own and not a proxy's.
+    fn client(&self) -> (Option<IpAddr>, bool) {
         let client = &self.state.site.client;
         let lines: Vec<&[u8]> = client.header().map(|name| self.lines(name).collect()).unwrap_or_default();
-        client.address(self.peer, &lines)
+        client.find(self.peer, &lines)
     }
 
     /// The client's address as it stands in keys: IPv6 by its prefix.
@@ -149,9 +158,13 @@ impl Request {
     ///
     /// # Errors
     /// (Of the call that is returned.) `invalid_request` for a cost that the application did not supply, or not from 1 to
-    /// 10,000,000. A store that fails is no error: each rule's `on_error` decides, by the deadline.
+    /// 10,000,000 (10,000 with a sliding_window_log), but for shadow routes, which let it pass. A store that fails is no error: each rule's `on_error` decides, by the deadline.
     pub fn admit(self) -> Pending<Admission> {
-        Pending::new(async move { self.judged()?.decide().await })
+        let (state, route) = (Arc::clone(&self.state), self.route);
+        Pending::new(async move {
+            let decided = async { self.judged()?.decide().await };
+            decided.await.or_else(|error| Admission::invalid(state, route, error))
+        })
     }
 
     /// Decides for an event loop, without waiting. What is known at once is returned; otherwise none is, and the admission
@@ -180,10 +193,20 @@ impl Request {
         let before = self.before.take();
         let admit = Admit::new(Arc::clone(&self.state), self.route, accept, before);
         let Some(route) = self.matched().filter(|route| !route.groups.is_empty()) else { return Ok(admit) };
-        let address = if route.needs.address { self.client_address() } else { None };
+        let (address, is_own) = if route.needs.address { self.client() } else { (None, true) };
+        if route.needs.address && address.is_none() && self.state.totals.tells() {
+            log::warn!(
+                target: LOG,
+                "the client's address is not known, so rules by ip have nobody to limit: hand the peer's address over with \
+                 each request (axum: serve with into_make_service_with_connect_info, and tell the layer .peer(..)); for a \
+                 proxy on a Unix socket write trusted_proxies = [\"unix\"]"
+            );
+        }
         let value = |source: &Source| self.found(source, address);
         let is_exempt = |exempt: &Arc<super::key::Exempt>| {
-            exempt.holds(address, value, |question| self.yes.iter().any(|answered| answered == question))
+            exempt.holds(address.filter(|_| is_own), value, |question| {
+                self.yes.iter().any(|answered| answered == question)
+            })
         };
         if route.exempt.iter().any(is_exempt) {
             return Ok(admit.exempt());
@@ -193,25 +216,30 @@ impl Request {
             let key = match (group.key.key(value), group.without) {
                 (Found::Key(key), _) => key,
                 (Found::Missing, WithoutIdentity::Skip) => continue,
-                (Found::Missing | Found::Shared, WithoutIdentity::Refuse) => return Ok(admit.without_identity()),
+                (Found::Missing | Found::Shared, WithoutIdentity::Refuse) => {
+                    let (route, rules, key) = (&route.name, group.rules.join(","), group.key.text());
+                    log::info!(target: LOG, "no_identity: route={route} rules={rules} missing={key}");
+                    return Ok(admit.without_identity());
+                }
                 // What is ambiguous must not be a way past the limit.
                 (Found::Missing, WithoutIdentity::Share) | (Found::Shared, _) => KeySource::shared(),
             };
             groups.push(Group::new(key, place));
         }
-        admit.groups(groups, self.cost(route)?)
+        let cost = self.cost(route)?;
+        Ok(admit.groups(groups, cost))
     }
 
     fn cost(&self, route: &Route) -> Result<u64> {
         let (None, Cost::Supplied(name)) = (self.cost, &route.cost) else { return Ok(self.cost.unwrap_or(1)) };
         let supplied = self.values.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value);
         let cost = supplied.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-        cost.ok_or_else(|| {
+        cost.filter(|cost| (1..=MAX_UNITS).contains(cost)).ok_or_else(|| {
             let message = match supplied {
                 None => format!(
                     "the cost {name:?} was not supplied; supply a whole number from 1 before the request is admitted"
                 ),
-                Some(_) => format!("the cost {name:?} is not a whole number; supply one from 1"),
+                Some(_) => format!("the cost {name:?} is no whole number from 1 to {MAX_UNITS}; supply one"),
             };
             Error::new(ErrorKind::InvalidRequest, message)
         })
@@ -229,8 +257,8 @@ impl Request {
                 None => Value::Missing,
             },
             Source::User => bytes(self.user.as_deref()),
-            Source::Header(name) => one_of(self.lines(name).map(|line| line.trim_ascii().to_vec())),
-            Source::Cookie(name) => one_of(self.lines("cookie").flat_map(|line| cookies(line, name))),
+            Source::Header(name) => one_of(self.lines(name).map(|line| plain::header(name, line))),
+            Source::Cookie(name) => one_of(self.lines("cookie").flat_map(|line| plain::cookies(line, name))),
             Source::App(name) => {
                 bytes(self.values.iter().rev().find(|(known, _)| known == name).map(|(_, value)| &value[..]))
             }
@@ -259,39 +287,4 @@ fn one_of(values: impl Iterator<Item = Vec<u8>>) -> Value {
         Value::Bytes(other) if other == value => Value::Bytes(other),
         _ => Value::Ambiguous,
     })
-}
-
-/// The values of a cookie in one header, in the simplest of the spellings that frameworks take for the same.
-fn cookies(line: &[u8], name: &str) -> Vec<Vec<u8>> {
-    let text = String::from_utf8_lossy(line);
-    let parsed = cookie::Cookie::split_parse(&*text).flatten();
-    parsed.filter(|cookie| cookie.name() == name).map(|cookie| plain_cookie(cookie.value())).collect()
-}
-
-/// Quotes, `%XX` and the backslash's escapes are undone: each is read by one framework or another, and every spelling
-/// of a value must be in the same bucket.
-fn plain_cookie(value: &str) -> Vec<u8> {
-    let value = value.trim().trim_matches('"').as_bytes();
-    let mut plain = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let [first, after @ ..] = rest {
-        let (byte, taken) = match (first, after) {
-            (b'%', [high, low, ..]) => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => (high * 16 + low, 2),
-                _ => (b'%', 0),
-            },
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
-                ((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), 3)
-            }
-            (b'\\', [next, ..]) => (*next, 1),
-            _ => (*first, 0),
-        };
-        plain.push(byte);
-        rest = &after[taken..];
-    }
-    plain
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }

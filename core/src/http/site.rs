@@ -84,7 +84,7 @@ impl Site {
         let route = |shape: &RouteShape, name: &str| Route::new(shape, name, &exempt, &client, rules);
         let (mut routes, mut patterns, mut matched) = (Vec::with_capacity(shapes.len() + 1), Vec::new(), Vec::new());
         for (place, shape) in shapes.iter().enumerate() {
-            let within = |error: Error| error.within(format!("routes[{place}]"));
+            let within = |error: Error| error.within(format!("routes[{place}] ({})", name_of(shape)));
             if let Some(pattern) = pattern(shape).map_err(within)? {
                 // Each alone, so that an error has its place.
                 Matcher::new([pattern], http.case_sensitive).map_err(within)?;
@@ -103,9 +103,11 @@ impl Site {
             routes.len() - 1
         });
         named_apart(&routes)?;
-        let matcher = Matcher::new(patterns, http.case_sensitive)?;
+        let matcher = Matcher::new(patterns.iter().copied(), http.case_sensitive)?;
+        all_reached(&routes, &matcher, &patterns, &matched)?;
         let mut headers: Vec<String> = routes.iter().flat_map(|route| route.needs.headers.iter().cloned()).collect();
-        headers.push("accept".to_owned());
+        // For refusals, and for whoever asks for the client's address.
+        headers.extend(["accept", client.header().unwrap_or("accept")].map(str::to_owned));
         headers.sort_unstable();
         headers.dedup();
         Ok(Site { client, fields, form, log_keys: http.log_keys, routes, matcher, matched, default, headers })
@@ -115,6 +117,12 @@ impl Site {
     pub(crate) fn route(&self, method: &str, path: &str) -> Option<usize> {
         let places = self.matcher.matches(path).map(|place| self.matched[place]);
         places.into_iter().find(|place| self.routes[*place].takes(method)).or(self.default)
+    }
+
+    /// What any route asks the application for: users, and what goes by names.
+    #[cfg(feature = "tower")]
+    pub(crate) fn needs(&self) -> impl Iterator<Item = (&str, &Needs)> {
+        self.routes.iter().map(|route| (&*route.name, &route.needs))
     }
 
     /// The route of a name.
@@ -143,6 +151,27 @@ fn named_apart(routes: &[Route]) -> Result<()> {
     Ok(())
 }
 
+/// A route that an earlier one takes every request of is a mistake: a limit that never holds.
+fn all_reached(routes: &[Route], matcher: &Matcher, patterns: &[Pattern<'_>], matched: &[usize]) -> Result<()> {
+    for (place, pattern) in matched.iter().zip(patterns) {
+        // Its parameters stand for anything, and braces are in no path that is written out.
+        let takes_all = |path: &str| {
+            let earlier = matcher.matches(path).map(|index| matched[index]).take_while(|other| other < place);
+            earlier.filter(|other| routes[*other].takes_all_of(&routes[*place])).collect::<Vec<_>>()
+        };
+        let paths = pattern.samples();
+        let taken = takes_all(&paths[0]).into_iter().find(|other| takes_all(&paths[1]).contains(other));
+        if let Some(other) = taken {
+            let (name, first) = (&routes[*place].name, &routes[other].name);
+            return Err(invalid(format!(
+                "routes[{place}] ({name}) is never reached: routes[{other}] ({first}) takes all of its requests; put it \
+                 before that one"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn parts(http: &Http) -> Result<(Client, Fields, Form, Arc<Exempt>)> {
     let source = http.client_address.as_deref();
     let client = Client::new(&http.trusted_proxies.0, source, http.ipv4_prefix, http.ipv6_prefix)?;
@@ -154,7 +183,8 @@ fn parts(http: &Http) -> Result<(Client, Fields, Form, Arc<Exempt>)> {
         (Some(Texts(names)), reset) => Fields::new(names, reset, http.partition_key)?,
     };
     let form = http.refusal.as_deref().map_or(Ok(Form::Auto), Form::parse)?;
-    Ok((client, fields, form, Arc::new(Exempt::new(&http.exempt)?)))
+    let exempt = Arc::new(Exempt::new(&http.exempt, &client)?);
+    Ok((client, fields, form, exempt))
 }
 
 fn pattern(shape: &RouteShape) -> Result<Option<Pattern<'_>>> {
@@ -191,9 +221,10 @@ impl Route {
         if name.is_empty() || (shape.name.is_some() && name.len() > MAX_NAME) {
             return Err(invalid(format!("the name has {} bytes; write 1 to {MAX_NAME}", name.len())));
         }
-        let groups = groups(shape, rules)?;
-        let exempt = [Arc::clone(all), Arc::new(Exempt::new(&shape.exempt)?)];
+        let groups = groups(shape, client, rules)?;
+        let exempt = [Arc::clone(all), Arc::new(Exempt::new(&shape.exempt, client)?)];
         let cost = Cost::new(shape.cost.as_ref())?;
+        cost.fits(&groups, rules)?;
         let needs = Needs::new(&groups, &exempt, &cost, client);
         Ok(Route {
             name: name.into(),
@@ -205,6 +236,15 @@ impl Route {
             refund: Refund::new(&shape.refund_status.0)?,
             needs,
         })
+    }
+
+    /// Whether its methods are all of the other's.
+    fn takes_all_of(&self, other: &Route) -> bool {
+        match (&self.methods, &other.methods) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(methods)) => methods.iter().all(|method| self.takes(method)),
+        }
     }
 
     fn takes(&self, method: &str) -> bool {
@@ -224,26 +264,48 @@ fn methods(texts: Option<&Texts>) -> Result<Option<Vec<String>>> {
 }
 
 fn method(name: &str) -> Result<String> {
+    if ["*", "ANY", "ALL"].contains(&&*name.to_ascii_uppercase()) {
+        return Err(invalid(format!("{name:?} is no method; leave methods out for all of them")));
+    }
     if super::key::is_token(name) {
         return Ok(name.to_ascii_uppercase());
     }
     Err(invalid(format!("{name:?} is no method; write one such as \"POST\"")))
 }
 
+fn unknown(name: &str, rules: &[Rule]) -> Error {
+    let names: Vec<&str> = rules.iter().map(Rule::name).collect();
+    let all: Vec<&str> = name.split([',', ';', ' ']).filter(|name| !name.is_empty()).collect();
+    let hint = if all.len() > 1 && all.iter().all(|name| names.contains(name)) {
+        format!("write a list: {all:?}")
+    } else if crate::rates::parse(name).is_ok() {
+        "a rate stands in [rules] under a name; write that name here".to_owned()
+    } else if names.is_empty() {
+        "write it in [rules]".to_owned()
+    } else {
+        format!("the rules are: {}", names.join(", "))
+    };
+    invalid(format!("there is no rule {name:?}; {hint}"))
+}
+
 /// The route's rules, those of one key together, in the order written.
-fn groups(shape: &RouteShape, rules: &[Rule]) -> Result<Vec<Group>> {
+fn groups(shape: &RouteShape, client: &Client, rules: &[Rule]) -> Result<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
-    for rule in &shape.rules.0 {
+    for (place, rule) in shape.rules.0.iter().enumerate() {
         if !rules.iter().any(|known| known.name() == rule.rule) {
-            let names: Vec<&str> = rules.iter().map(Rule::name).collect();
-            let names = if names.is_empty() { "none; write it in [rules]".to_owned() } else { names.join(", ") };
-            return Err(invalid(format!("there is no rule {:?}; the rules are: {names}", rule.rule)));
+            return Err(unknown(&rule.rule, rules));
         }
         let key = rule.key.as_ref().or(shape.key.as_ref()).ok_or_else(|| {
             invalid(format!("rule {:?} has no key; write who is limited, such as key = \"ip\"", rule.rule))
         })?;
-        let key = KeySource::parse(key)?;
-        let without = match rule.without_identity.or(shape.without_identity) {
+        let within = |error: Error| match rule.key {
+            Some(_) => error.within(format!("rules[{place}].key")),
+            None => error.within("key"),
+        };
+        let key = KeySource::parse(key, client).map_err(within)?;
+        // What is said of the route's key is not said of an address beside it, which is only missing by mistake.
+        let is_said = rule.key.is_none() || key.needs_choice();
+        let without = match rule.without_identity.or(shape.without_identity.filter(|_| is_said)) {
             Some(choice) => choice,
             None if key.needs_choice() => {
                 return Err(invalid(format!(
@@ -288,6 +350,35 @@ impl Cost {
                 }
             },
         })
+    }
+}
+
+impl Cost {
+    /// A cost that a rule never admits is a mistake, unless the rule refuses everything.
+    fn fits(&self, groups: &[Group], rules: &[Rule]) -> Result<()> {
+        let costs: Vec<u64> = match self {
+            Cost::Units(units) => vec![*units],
+            Cost::ByMethod(table) => table.iter().map(|(_, units)| *units).collect(),
+            Cost::Supplied(_) => Vec::new(),
+        };
+        let names = || groups.iter().flat_map(|group| &group.rules);
+        for rule in rules.iter().filter(|rule| names().any(|name| name == rule.name())) {
+            let most = rule
+                .limits()
+                .iter()
+                .filter(|limit| limit.enforce)
+                .map(|limit| u64::from(if limit.quota == 0 { 0 } else { limit.burst }))
+                .min();
+            if let (Some(cost), Some(most @ 1..)) = (costs.iter().max(), most)
+                && *cost > most
+            {
+                let name = rule.name();
+                return Err(invalid(format!(
+                    "cost {cost} is more than rule {name:?} ever admits at once; write at most {most}, or raise the rule"
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

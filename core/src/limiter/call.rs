@@ -52,7 +52,6 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
 
 impl<T: Send + 'static> Pending<T> {
     /// Lets it go on without anybody who waits for it. In memory it is done at once.
-    #[cfg(feature = "tower")]
     pub(crate) fn detach(mut self) {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         if self.0.as_mut().poll(&mut context).is_pending()

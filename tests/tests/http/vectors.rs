@@ -254,7 +254,7 @@ fn admit(policy: &Policy, step: &Step) -> tidegate::Result<Admission> {
         request = request.value("cost", cost.to_string());
     }
     request = step.values.iter().fold(request, |request, (name, value)| request.value(name, value));
-    step.yes.iter().fold(request, |request, question| request.yes(question)).admit().wait()
+    step.yes.iter().fold(request, |request, question| request.answer_yes(question)).admit().wait()
 }
 
 /// An admission in the words of the files: of what a step does not expect, nothing.

@@ -9,7 +9,7 @@ fn behind(trusted: &[&str], header: &str) -> Client {
 }
 
 fn told(client: &Client, peer: &str, lines: &[&[u8]]) -> Option<String> {
-    client.address(Peer::from(peer), lines).map(|address| client.bucket(address))
+    client.find(Peer::from(peer), lines).0.map(|address| client.bucket(address))
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_peer_is_told_from_what_frameworks_have() {
     assert_eq!(Peer::from(None), Peer::Unknown);
     let mapped: IpAddr = "::ffff:1.2.3.4".parse().unwrap();
     let everybody = Client::new(&[], None, None, None).unwrap();
-    assert_eq!(everybody.address(Peer::from(mapped), &[]), Some("1.2.3.4".parse().unwrap()));
+    assert_eq!(everybody.find(Peer::from(mapped), &[]).0, Some("1.2.3.4".parse().unwrap()));
 }
 
 #[test]
