@@ -14,7 +14,14 @@ const PROXY: &str = "10.0.0.1";
 /// A header that is read, and what a proxy writes into it for the stranger; none where it sets the header itself.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("X-Forwarded-For", &["203.0.113.7", "[::ffff:203.0.113.7]:80, 10.0.0.3 ,10.0.0.2:81"]),
-    ("Forwarded", &["for=203.0.113.7", "for=\"203.0.113.7:80\";host=\"a\\\\\\\", for=9.9.9.9\", for=10.0.0.2;by=\"\""]),
+    (
+        "Forwarded",
+        &[
+            "for=203.0.113.7",
+            "for=\"203.0.113.7:80\";host=\"a\\\\\\\", for=9.9.9.9\", for=10.0.0.2;by=\"\"",
+            "for=203.0.113.7;host=\"\\\", for=9.9.9.9\"",
+        ],
+    ),
     ("X-Real-IP", &[]),
     ("CF-Connecting-IP", &[]),
     ("CloudFront-Viewer-Address", &[]),

@@ -64,11 +64,22 @@ pub fn headers(data: &[u8]) {
         let name = NAMES[usize::from(byte(&mut line)) % NAMES.len()];
         request.header(name, line)
     });
-    let (first, second) = (admitted(request.clone()), admitted(request));
+    let (first, second) = (admitted(request.clone()), admitted(request.clone()));
     assert!(first.outcome() != Outcome::Unlimited, "each route has rules: {first:?}");
     assert!(second.outcome() != Outcome::Allowed, "a limit of 1 was passed twice: {first:?}, {second:?}");
     well_formed(&first);
     well_formed(&second);
+    // Whoever says two things at once is in the one bucket of all who do.
+    let _ = admitted(ambiguous(request.clone(), "a"));
+    let third = admitted(ambiguous(request, "b"));
+    assert!(third.outcome() != Outcome::Allowed, "two values are a way past a limit: {third:?}");
+}
+
+fn ambiguous(request: Request, name: &str) -> Request {
+    ["1", "2"].into_iter().fold(request, |request, number| {
+        let session = format!("session={name}{number}");
+        request.header("x-api-key", [name, number].concat()).header("cookie", session)
+    })
 }
 
 fn admitted(request: Request) -> Admission {
