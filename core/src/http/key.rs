@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use super::client::Client;
+use super::forwarded;
 use super::invalid;
 use super::networks::{Networks, networks};
 use crate::document::http::{Exempt as ExemptShape, Texts};
@@ -248,5 +249,5 @@ fn exempt_key(text: &str, client: &Client) -> Result<(Source, Vec<u8>)> {
 
 /// Whether it can be the name of a header or cookie.
 pub(crate) fn is_token(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    !name.is_empty() && name.bytes().all(forwarded::is_token)
 }

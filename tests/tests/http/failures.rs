@@ -60,6 +60,6 @@ fn a_route_of_several_keys_answers_within_one_deadline() {
     let (outcome, took) = timed(|| policy.request("GET", "/").peer("203.0.113.8").outcome());
     server.resume();
     assert_eq!(outcome, Outcome::Unavailable, "one that denies is enough");
-    // The peek takes the whole deadline, and a check after it nothing to speak of.
+    // Both steps have 200 ms together; the rest is for a machine that is slow.
     assert!(took < Duration::from_secs(2), "{took:?}");
 }

@@ -5,4 +5,5 @@ mod policies;
 mod reload;
 mod several;
 mod stacked;
+mod told;
 mod vectors;
