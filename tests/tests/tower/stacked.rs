@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate::Document;
 use tidegate::http::Policy;
 use tidegate::tower::RateLimitLayer;
-use tidegate_tests::servers::shared_server;
+use tidegate_tests::servers::{eventually, shared_server};
 use tower::Layer as _;
 
-use crate::ours::{ask, counting, policy, request};
+use crate::ours::{PATIENCE, ask, counting, policy, request};
 
 const SITE: &str = "[rules]\nsite = \"10/h\"\n[http.default]\nrules = \"site\"\nkey = \"ip\"\n";
 const LOGIN: &str =
@@ -80,10 +80,16 @@ async fn each_layer_gives_back_what_it_charged() {
     ask(&service, request("GET", "/")).await;
     assert_eq!([left(&outer, "site"), left(&inner, "site"), left(&inner, "login")], [9, 10, 3]);
 
+    let (outer, inner) = (shared("inner", SITE), shared("inner", &refunding(LOGIN)));
+    let service = layer(&outer).layer(layer(&inner).layer(counting(&Arc::default())));
+    ask(&service, request("GET", "/")).await;
+    eventually(PATIENCE, || left(&inner, "login") == 3);
+    assert_eq!(left(&outer, "site"), 9, "the outer layer's charge stands");
+
     let (outer, inner) = (shared("outer", &refunding(SITE)), shared("outer", LOGIN));
     let service = layer(&outer).layer(layer(&inner).layer(counting(&Arc::default())));
     ask(&service, request("GET", "/")).await;
-    tidegate_tests::servers::eventually(crate::ours::PATIENCE, || left(&outer, "site") == 10);
+    eventually(PATIENCE, || left(&outer, "site") == 10);
     assert_eq!(left(&inner, "login"), 2);
 }
 
