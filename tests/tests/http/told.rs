@@ -82,7 +82,7 @@ fn requests_are_counted_by_route_mode_and_outcome() {
     let told = policy.metrics().prometheus();
     for line in [
         r#"tidegate_http_requests_total{route="ip",mode="enforce",outcome="allowed"} 1"#,
-        r#"tidegate_http_requests_total{route="ip",mode="enforce",outcome="refused"} 0"#,
+        r#"tidegate_http_requests_total{route="ip",mode="enforce",outcome="refused"} 1"#,
         r#"tidegate_http_requests_total{route="shadow",mode="shadow",outcome="refused"} 2"#,
         r#"tidegate_http_requests_total{route="open",mode="enforce",outcome="unlimited"} 1"#,
         r#"tidegate_http_requests_total{route="user",mode="enforce",outcome="no_identity"} 2"#,
