@@ -28,7 +28,9 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
         }
         given.cast::<PyBytes>().map(|bytes| Bytes(bytes.as_bytes().to_vec())).map_err(|_| {
             let kind = given.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-            PyTypeError::new_err(format!("{kind} is neither str nor bytes; pass str(...) of it"))
+            PyTypeError::new_err(format!(
+                "{kind} is neither str nor bytes; pass str(...) of it, or a tuple of parts as a key"
+            ))
         })
     }
 }
@@ -69,6 +71,10 @@ impl<'py> FromPyObject<'_, 'py> for Rules {
 /// A whole number, whatever core makes of it.
 pub(crate) struct Cost(u64);
 
+impl Cost {
+    pub(crate) const ONE: Cost = Cost(1);
+}
+
 impl<'py> FromPyObject<'_, 'py> for Cost {
     type Error = PyErr;
 
@@ -84,6 +90,11 @@ impl<'py> FromPyObject<'_, 'py> for Cost {
 /// Seconds, whole or not.
 pub(crate) struct Seconds(pub(crate) Duration);
 
+impl Seconds {
+    pub(crate) const FIVE: Seconds = Seconds(Duration::from_secs(5));
+    pub(crate) const TEN: Seconds = Seconds(Duration::from_secs(10));
+}
+
 impl<'py> FromPyObject<'_, 'py> for Seconds {
     type Error = PyErr;
 
@@ -98,7 +109,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
 pub(crate) struct Asked {
     pub(crate) rules: Rules,
     pub(crate) key: Key,
-    pub(crate) cost: Option<Cost>,
+    pub(crate) cost: Cost,
     pub(crate) limits: Option<String>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) deadline: Option<Seconds>,
@@ -134,15 +145,13 @@ impl Asked {
 }
 
 fn with_options(
-    mut check: Check<'_>,
-    cost: Option<Cost>,
+    check: Check<'_>,
+    cost: Cost,
     limits: Option<String>,
     request_id: Option<RequestId>,
     deadline: Option<Seconds>,
 ) -> Check<'_> {
-    if let Some(Cost(cost)) = cost {
-        check = check.cost(cost);
-    }
+    let mut check = check.cost(cost.0);
     if let Some(limits) = limits {
         check = check.limits(limits);
     }
@@ -159,7 +168,7 @@ fn with_options(
 pub(crate) struct Awaited {
     pub(crate) rule: String,
     pub(crate) key: Key,
-    pub(crate) cost: Option<Cost>,
+    pub(crate) cost: Cost,
     pub(crate) limits: Option<String>,
     pub(crate) deadline: Option<Seconds>,
     pub(crate) timeout: Seconds,
@@ -167,10 +176,7 @@ pub(crate) struct Awaited {
 
 impl Awaited {
     pub(crate) fn acquire(self, limiter: &Limiter) -> Acquire<'_> {
-        let mut acquire = limiter.acquire(&self.rule, self.key.0).timeout(self.timeout.0);
-        if let Some(Cost(cost)) = self.cost {
-            acquire = acquire.cost(cost);
-        }
+        let mut acquire = limiter.acquire(&self.rule, self.key.0).timeout(self.timeout.0).cost(self.cost.0);
         if let Some(limits) = self.limits {
             acquire = acquire.limits(limits);
         }

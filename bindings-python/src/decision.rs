@@ -166,8 +166,9 @@ impl Decision {
 
     fn __repr__(&self) -> String {
         let (allowed, binding) = (if self.allowed() { "allowed" } else { "refused" }, self.binding());
-        let mut text = format!("<Decision {allowed} by {}", self.origin());
-        text += &format!(": {} {} of {} remaining", binding.rule, self.remaining(), self.limit());
+        let (rule, remaining, limit) = (binding.rule, self.remaining(), self.limit());
+        let mut text =
+            format!("<Decision {allowed} by {}: {rule}, {remaining} remaining, limit {limit}", self.origin());
         if let Some(wait) = self.retry_after() {
             text += &format!(", retry after {wait} s");
         }
@@ -266,7 +267,17 @@ macro_rules! fields {
 }
 
 fields!(
-    rule, name, algorithm, limit, window_ms, burst, precision_ms, enforced, allowed, remaining, retry_after_ms,
+    rule,
+    name,
+    algorithm,
+    limit,
+    window_ms,
+    burst,
+    precision_ms,
+    enforced,
+    allowed,
+    remaining,
+    retry_after_ms,
     reset_after_ms
 );
 

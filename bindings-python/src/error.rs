@@ -40,7 +40,11 @@ fn class<'py>(
     let members = PyDict::new(py);
     members.set_item("code", code.unwrap_or_default())?;
     let (name, doc) = (CString::new(format!("tidegate.{name}"))?, CString::new(doc)?);
-    PyErr::new_type(py, &name, Some(&doc), Some(base), Some(members.into_any().unbind())).map(|class| class.into_bound(py))
+    // pyo3 lets go of the dictionary that it is given before it is used, so this one is kept until the class is made.
+    let lent = members.clone().into_any().unbind();
+    let class = PyErr::new_type(py, &name, Some(&doc), Some(base), Some(lent));
+    drop(members);
+    class.map(|class| class.into_bound(py))
 }
 
 /// `invalid_rule` is `InvalidRule`.

@@ -41,14 +41,17 @@ impl Core {
         limiter.map(|limiter| Core { limiter: RwLock::new(Some(limiter)) }).map_err(|error| error::raised(py, &error))
     }
 
-    #[pyo3(signature = (rule, key, *, cost=None, limits=None, request_id=None, deadline=None))]
+    #[pyo3(
+        signature = (rule, key, *, cost=Cost::ONE, limits=None, request_id=None, deadline=None),
+        text_signature = "($self, rule, key, *, cost=1, limits=None, request_id=None, deadline=None)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
     fn check(
         &self,
         py: Python<'_>,
         rule: Rules,
         key: Key,
-        cost: Option<Cost>,
+        cost: Cost,
         limits: Option<String>,
         request_id: Option<RequestId>,
         deadline: Option<Seconds>,
@@ -57,14 +60,17 @@ impl Core {
         decided(py, asked.check(&self.open(py)?).begin())
     }
 
-    #[pyo3(signature = (rule, key, *, cost=None, limits=None, request_id=None, deadline=None))]
+    #[pyo3(
+        signature = (rule, key, *, cost=Cost::ONE, limits=None, request_id=None, deadline=None),
+        text_signature = "($self, rule, key, *, cost=1, limits=None, request_id=None, deadline=None)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
     fn peek(
         &self,
         py: Python<'_>,
         rule: Rules,
         key: Key,
-        cost: Option<Cost>,
+        cost: Cost,
         limits: Option<String>,
         request_id: Option<RequestId>,
         deadline: Option<Seconds>,
@@ -73,14 +79,17 @@ impl Core {
         decided(py, asked.peek(&self.open(py)?).begin())
     }
 
-    #[pyo3(signature = (rule, key, *, cost=None, limits=None, deadline=None, timeout=Seconds(Duration::from_secs(10))))]
+    #[pyo3(
+        signature = (rule, key, *, cost=Cost::ONE, limits=None, deadline=None, timeout=Seconds::TEN),
+        text_signature = "($self, rule, key, *, cost=1, limits=None, deadline=None, timeout=10.0)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
     fn acquire(
         &self,
         py: Python<'_>,
         rule: String,
         key: Key,
-        cost: Option<Cost>,
+        cost: Cost,
         limits: Option<String>,
         deadline: Option<Seconds>,
         timeout: Seconds,
@@ -98,7 +107,7 @@ impl Core {
         wait(py, reset(&self.open(py)?, rule, key, limits))
     }
 
-    #[pyo3(signature = (timeout=Seconds(Duration::from_secs(5))))]
+    #[pyo3(signature = (timeout=Seconds::FIVE), text_signature = "($self, timeout=5.0)")]
     fn ready(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
         wait(py, self.open(py)?.ready(timeout.0))
     }
@@ -130,7 +139,7 @@ impl Core {
         ticket: u64,
         rule: Rules,
         key: Key,
-        cost: Option<Cost>,
+        cost: Cost,
         limits: Option<String>,
         request_id: Option<RequestId>,
         deadline: Option<Seconds>,
@@ -148,7 +157,7 @@ impl Core {
         ticket: u64,
         rule: Rules,
         key: Key,
-        cost: Option<Cost>,
+        cost: Cost,
         limits: Option<String>,
         request_id: Option<RequestId>,
         deadline: Option<Seconds>,
@@ -166,7 +175,7 @@ impl Core {
         ticket: u64,
         rule: String,
         key: Key,
-        cost: Option<Cost>,
+        cost: Cost,
         limits: Option<String>,
         deadline: Option<Seconds>,
         timeout: Seconds,
