@@ -10,33 +10,29 @@ use tidegate::{Error, ErrorKind};
 
 /// In the order of `ErrorKind::ALL`.
 static CLASSES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
+static BASE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-const BASE: &str = "What goes wrong in Tidegate. `code` is the stable name of its kind, the same in every language.";
+const ABOUT: &str = "What goes wrong in Tidegate. `code` is the stable name of its kind, the same in every language.";
 
 pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    let base = class(py, "TidegateError", BASE, &py.get_type::<PyException>(), None)?;
-    let made = ErrorKind::ALL.iter().map(|kind| {
-        let doc = format!("An error of kind `{}`.", kind.code());
-        class(py, &name(*kind), &doc, &base, Some(kind.code())).map(Bound::unbind)
-    });
-    let made = made.collect::<PyResult<Vec<_>>>()?;
-    for (class, kind) in made.iter().zip(ErrorKind::ALL) {
+    let base = BASE.get_or_try_init(py, || class(py, "TidegateError", ABOUT, &py.get_type::<PyException>(), None))?;
+    let classes = CLASSES.get_or_try_init(py, || {
+        let made = ErrorKind::ALL.iter().map(|kind| {
+            let doc = format!("An error of kind `{}`.", kind.code());
+            class(py, &name(*kind), &doc, base.bind(py), Some(kind.code()))
+        });
+        made.collect::<PyResult<Vec<_>>>()
+    })?;
+    for (class, kind) in classes.iter().zip(ErrorKind::ALL) {
         module.add(&name(*kind), class)?;
     }
     let codes: Vec<&str> = ErrorKind::ALL.iter().map(|kind| kind.code()).collect();
     module.add("ERROR_CODES", codes)?;
-    let _ = CLASSES.set(py, made);
     module.add("TidegateError", base)
 }
 
-fn class<'py>(
-    py: Python<'py>,
-    name: &str,
-    doc: &str,
-    base: &Bound<'py, PyType>,
-    code: Option<&str>,
-) -> PyResult<Bound<'py, PyType>> {
+fn class(py: Python<'_>, name: &str, doc: &str, base: &Bound<'_, PyType>, code: Option<&str>) -> PyResult<Py<PyType>> {
     let members = PyDict::new(py);
     members.set_item("code", code.unwrap_or_default())?;
     let (name, doc) = (CString::new(format!("tidegate.{name}"))?, CString::new(doc)?);
@@ -44,7 +40,7 @@ fn class<'py>(
     let lent = members.clone().into_any().unbind();
     let class = PyErr::new_type(py, &name, Some(&doc), Some(base), Some(lent));
     drop(members);
-    class.map(|class| class.into_bound(py))
+    class
 }
 
 /// `invalid_rule` is `InvalidRule`.

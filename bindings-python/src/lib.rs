@@ -10,10 +10,14 @@ mod logging;
 mod queue;
 mod receipt;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _tidegate(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    refuse_other_interpreters(module.py())?;
     logging::install();
     error::add_classes(module)?;
     module.add_class::<clock::Clock>()?;
@@ -26,4 +30,19 @@ fn _tidegate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     // Whether servers take a test's clock: never in a released wheel.
     module.add("TESTING", cfg!(feature = "testing"))
+}
+
+/// Classes and their members are the process's, and must not be shared by interpreters. pyo3 says so to none older than
+/// 3.12.
+fn refuse_other_interpreters(py: Python<'_>) -> PyResult<()> {
+    static FIRST: AtomicUsize = AtomicUsize::new(0);
+    // Each interpreter has builtins of its own.
+    let this = py.import("builtins")?.as_ptr().addr();
+    match FIRST.compare_exchange(0, this, Ordering::AcqRel, Ordering::Acquire) {
+        Err(first) if first != this => Err(PyImportError::new_err(
+            "tidegate is in use by another interpreter of this process, and does not support subinterpreters; use \
+             threads or processes",
+        )),
+        _ => Ok(()),
+    }
 }

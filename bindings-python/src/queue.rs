@@ -40,44 +40,36 @@ impl Queue {
         self.reader.as_raw_fd()
     }
 
-    /// Takes the bytes that woke the loop, and resolves the futures of the tickets that have come. To be called when
-    /// there is something to read, on the loop's thread. Returns the tickets without a future, and what they came to.
-    fn drain<'py>(&self, py: Python<'py>, futures: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyList>> {
+    /// Takes the bytes that woke the loop, and what has come. `calls` has a future and a limiter for each ticket: the future
+    /// is resolved, and the ticket taken out. Returns the decisions that nobody waits for any more, each after its limiter,
+    /// to be given back. To be called on the loop's thread when there is something to read.
+    fn drain<'py>(&self, py: Python<'py>, calls: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyList>> {
         // First the bytes, then the queue: what comes in between wakes once more.
         let _ = (&*self.reader).read(&mut [0; 64])?;
-        let (mut completed, left) = (Vec::new(), PyList::empty(py));
+        let (mut completed, unclaimed) = (Vec::new(), PyList::empty(py));
         self.completions.drain(&mut completed);
         for Completed { ticket, result, .. } in completed {
-            let future = futures.get_item(ticket)?;
-            let value = match result {
-                Ok(outcome) => Ok(answer(py, outcome)?),
-                Err(error) => Err(error::raised(py, &error)),
-            };
-            match future {
-                Some(future) => {
-                    futures.del_item(ticket)?;
-                    resolve(&future, value)?;
+            let Some(call) = calls.get_item(ticket)? else { continue };
+            calls.del_item(ticket)?;
+            let (future, limiter): (Bound<'py, PyAny>, Bound<'py, PyAny>) = call.extract()?;
+            // Of a task that is cancelled, the future is done before the task comes to give it up.
+            if future.is_none() || future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                if let Ok(Outcome::Decision(decision)) = result {
+                    unclaimed.append((limiter, Decision::from(decision)))?;
                 }
-                None => left.append((ticket, value.unwrap_or_else(|_| py.None().into_bound(py))))?,
+                continue;
             }
+            match result {
+                Ok(outcome) => future.call_method1(intern!(py, "set_result"), (answer(py, outcome)?,))?,
+                Err(error) => {
+                    let error = error::raised(py, &error).into_value(py);
+                    future.call_method1(intern!(py, "set_exception"), (error,))?
+                }
+            };
         }
         logging::flush(py);
-        Ok(left)
+        Ok(unclaimed)
     }
-}
-
-/// Whoever gives up a future takes it out of the dictionary; but a loop that ends cancels futures before their owners
-/// come to that.
-fn resolve<'py>(future: &Bound<'py, PyAny>, value: PyResult<Bound<'py, PyAny>>) -> PyResult<()> {
-    let py = future.py();
-    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-        return Ok(());
-    }
-    match value {
-        Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
-        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
-    };
-    Ok(())
 }
 
 fn answer(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyAny>> {

@@ -39,7 +39,9 @@ class Servers:
     def _line(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
-        assert line, "the servers did not come up"
+        if not line:
+            self.process.communicate()
+            raise RuntimeError("the servers are gone")
         return line
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from itertools import zip_longest
 
 import pytest
 import tidegate
@@ -34,7 +35,13 @@ def test_milliseconds_are_rounded_up_and_seconds_are_the_same():
 def test_each_limit_has_its_own_figures():
     decision = MemoryLimiter(RULES).check("api", "alice")
     bucket, hourly = decision.limits
-    assert (bucket.algorithm, bucket.limit, bucket.burst, bucket.window, bucket.remaining) == ("token_bucket", 5, 9, 1, 8)
+    assert (bucket.algorithm, bucket.limit, bucket.burst, bucket.window, bucket.remaining) == (
+        "token_bucket",
+        5,
+        9,
+        1,
+        8,
+    )
     assert (hourly.name, hourly.window_ms, hourly.remaining, hourly.precision_ms) == ("hourly", 3_600_000, 99, None)
     assert decision.binding == bucket
     assert bucket.rule == "api"
@@ -139,9 +146,9 @@ def test_keys_of_parts_stay_apart():
         (lambda it: it.check("login", "a", deadline=0), tidegate.InvalidRequest, "1 ms to 60 s"),
         (lambda it: it.check("login", "a", request_id="1"), tidegate.InvalidRequest, "log"),
         (lambda it: it.check("login", "a", limits="5/x"), tidegate.InvalidRule, "no unit"),
-        (lambda it: it.check_all(["login", "login"], "a"), tidegate.InvalidRequest, ""),
+        (lambda it: it.check_all(["login", "login"], "a"), tidegate.InvalidRequest, "twice"),
         (lambda it: pickle.dumps(it), TypeError, "make one in each process"),
-        (lambda it: it.refund("text"), TypeError, ""),
+        (lambda it: it.refund("text"), TypeError, "Receipt"),
     ],
 )
 def test_what_cannot_be_meant_says_what_to_write(call, kind, match):
@@ -262,8 +269,8 @@ def test_both_faces_have_the_same_names_and_arguments():
 
     for name in ["check", "check_all", "peek", "peek_all", "acquire", "refund", "reset", "ready", "metrics", "close"]:
         here, there = (inspect.signature(getattr(kind, name)) for kind in (Limiter, AsyncLimiter))
-        plain = [(p.name, p.kind, p.default) for p in here.parameters.values()]
-        assert plain == [(p.name, p.kind, p.default) for p in there.parameters.values()], name
+        for one, other in zip_longest(here.parameters.values(), there.parameters.values()):
+            assert (one.name, one.default) == (other.name, other.default), name
 
 
 def test_another_interpreter_in_the_process_is_refused_clearly():

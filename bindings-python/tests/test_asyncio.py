@@ -17,11 +17,9 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 @pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
 def run(request):
     """Runs a coroutine on a loop of its own, as asyncio.run does."""
-    loops = []
 
     def run(coroutine):
         loop = request.param()
-        loops.append(loop)
         try:
             return loop.run_until_complete(coroutine)
         finally:

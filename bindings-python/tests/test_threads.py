@@ -21,7 +21,7 @@ def script(text, *arguments):
     return [sys.executable, "-c", textwrap.dedent(text), *arguments]
 
 
-@pytest.mark.parametrize("call", ["check('a', 'x', deadline=30)", "acquire('a', 'x', timeout=30)"])
+@pytest.mark.parametrize("call", ["check('a', 'x', deadline=30)", "acquire('a', 'x', deadline=30, timeout=30)"])
 def test_ctrl_c_ends_a_wait(call, own_redis):
     text = f"""
         import sys, time, tidegate
@@ -77,7 +77,7 @@ def test_the_process_ends_with_calls_in_flight(how, own_redis):
     text = """
         import asyncio, sys, threading, tidegate
         how, url = sys.argv[1:]
-        rules = {"a": "1000/h"}
+        rules = {"a": {"limits": "1000/h", "on_error": "deny"}}
         limiter = tidegate.Limiter(rules, url=url, deadline=30)
         limiter.ready()
         other = tidegate.AsyncLimiter.of(limiter)

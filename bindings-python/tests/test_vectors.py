@@ -94,7 +94,7 @@ class Scene:
         options = self.limits(step)
         if "cost" in step:
             cost = step["cost"]
-            options["cost"] = float(cost) if isinstance(cost, str) and cost != "-1" else int(cost)
+            options["cost"] = float(cost) if isinstance(cost, str) else cost
         if "id" in step:
             given = step["id"]
             options["request_id"] = bytes.fromhex(given["hex"]) if isinstance(given, dict) else given

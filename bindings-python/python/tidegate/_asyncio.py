@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import os
 from types import TracebackType
-from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Set, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Tuple, Type, TypeVar, Union
 
 from . import _document
 from ._limiter import Limiter
@@ -38,21 +38,19 @@ class _Port:
         self.process = _process
         self.queue = Queue()
         self.tickets: Iterator[int] = itertools.count(1)
-        self.futures: Dict[int, "asyncio.Future[Any]"] = {}
-        # Calls that were given up, with the limiter that takes back what they charge.
-        self.given_up: Dict[int, Limiter] = {}
+        # The future of each call that is on its way, or None where it was given up, and the limiter that takes back
+        # what nobody waits for.
+        self.calls: Dict[int, Tuple[Optional["asyncio.Future[Any]"], Limiter]] = {}
         loop.add_reader(self.queue.fileno(), self.drain)
 
     def drain(self) -> None:
-        for ticket, value in self.queue.drain(self.futures):
-            limiter = self.given_up.pop(ticket, None)
-            if limiter is not None:
-                self.give_back(limiter, value)
+        for limiter, decision in self.queue.drain(self.calls):
+            self.give_back(limiter, decision)
 
     def give_up(self, limiter: Limiter, ticket: int, future: "asyncio.Future[Any]") -> None:
         """Of a call whose task is cancelled: what it charges, or has charged already, is given back."""
-        if self.futures.pop(ticket, None) is not None:
-            self.given_up[ticket] = limiter
+        if ticket in self.calls:
+            self.calls[ticket] = (None, limiter)
         elif not future.cancelled() and future.exception() is None:
             self.give_back(limiter, future.result())
 
@@ -116,7 +114,8 @@ class AsyncLimiter:
         decision = limiter._submit_check(port.queue, ticket, rule, key, cost, limits, request_id, deadline)
         if decision is not None:
             return decision
-        future = port.futures[ticket] = loop.create_future()
+        future = loop.create_future()
+        port.calls[ticket] = (future, limiter)
         try:
             return await future  # type: ignore[no-any-return]
         except BaseException:
@@ -158,9 +157,7 @@ class AsyncLimiter:
         loop = asyncio.get_running_loop()
         port = _port(loop)
         ticket = next(port.tickets)
-        acquiring = self._limiter._submit_acquire(
-            port.queue, ticket, rule, key, cost, limits, deadline, timeout
-        )
+        acquiring = self._limiter._submit_acquire(port.queue, ticket, rule, key, cost, limits, deadline, timeout)
         try:
             return await self._answer(loop, port, ticket)  # type: ignore[no-any-return]
         except BaseException:
@@ -213,7 +210,8 @@ class AsyncLimiter:
 
     async def _answer(self, loop: asyncio.AbstractEventLoop, port: _Port, ticket: int) -> Any:
         """What comes of a call that was submitted."""
-        future = port.futures[ticket] = loop.create_future()
+        future = loop.create_future()
+        port.calls[ticket] = (future, self._limiter)
         try:
             return await future
         except BaseException:

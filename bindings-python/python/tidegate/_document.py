@@ -20,7 +20,9 @@ def source(
     """What the constructors take, as the core takes it: text and its format."""
     if document is not None:
         if not (rules is None and url is None and prefix is None and deadline is None):
-            raise TypeError("the document says everything; write rules, url, prefix and deadline into it, or leave it out")
+            raise TypeError(
+                "the document says everything; write rules, url, prefix and deadline into it, or leave it out"
+            )
         return of_document(document, None)
     store = {"url": url, "prefix": prefix, "deadline": None if deadline is None else duration(deadline)}
     store = {name: value for name, value in store.items() if value is not None}
