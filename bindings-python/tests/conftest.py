@@ -31,7 +31,8 @@ class Servers:
         return self._line()
 
     def end(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
         assert self.process.wait(60) == 0

@@ -102,7 +102,7 @@ def test_the_process_ends_with_calls_in_flight(how, own_redis):
         assert process.stdout.readline() == b"ready\n"
         own_redis.do("pause")
         process.stdin.write(b"go\n")
-        out, told = process.communicate(timeout=60)
+        _out, told = process.communicate(timeout=60)
         own_redis.do("resume")
         assert (process.returncode, told) == (0, b"")
 

@@ -1,4 +1,4 @@
-"""Every limiter is made of one document, which only the core judges: here it is put together, or told where it stands."""
+"""Every limiter is made of one document, which the core alone judges: here it is put together."""
 
 from __future__ import annotations
 
