@@ -3,6 +3,32 @@
 from os import PathLike
 from typing import Any, Dict, Final, Iterable, List, Optional, Tuple, TypeVar, Union, final
 
+from typing_extensions import disjoint_base
+
+__all__ = [
+    "ERROR_CODES",
+    "TESTING",
+    "Acquiring",
+    "Clock",
+    "Core",
+    "CorruptState",
+    "Decision",
+    "InvalidDocument",
+    "InvalidReceipt",
+    "InvalidRequest",
+    "InvalidRule",
+    "LimitDecision",
+    "Queue",
+    "Receipt",
+    "StoreRefused",
+    "StoreUnavailable",
+    "TidegateError",
+    "Timeout",
+    "UnknownRule",
+    "UnsupportedServer",
+    "__version__",
+]
+
 __version__: Final[str]
 TESTING: Final[bool]
 ERROR_CODES: Final[List[str]]
@@ -37,8 +63,8 @@ class Receipt:
     @property
     def charged_at(self) -> Tuple[int, ...]: ...
     def __bytes__(self) -> bytes: ...
-    def __eq__(self, other: object) -> bool: ...
-    def __ne__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
@@ -75,8 +101,8 @@ class LimitDecision:
     def reset_after(self) -> Optional[float]: ...
     @property
     def reset_after_ms(self) -> Optional[int]: ...
-    def __eq__(self, other: object) -> bool: ...
-    def __ne__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
 @final
@@ -110,10 +136,11 @@ class Decision:
     @property
     def receipt(self) -> Receipt: ...
     def __bool__(self) -> bool: ...
-    def __eq__(self, other: object) -> bool: ...
-    def __ne__(self, other: object) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
 
+@disjoint_base
 class Clock:
     def __new__(cls: type[_K], micros: int, for_servers: bool = False) -> _K: ...
     micros: int
@@ -128,6 +155,7 @@ class Queue:
     def fileno(self) -> int: ...
     def drain(self, calls: Dict[int, Any]) -> List[Tuple[Any, Decision]]: ...
 
+@disjoint_base
 class Core:
     def __new__(
         cls: type[_C], document: Union[str, PathLike[str]], format: str, clock: Optional[Clock] = None
