@@ -28,6 +28,7 @@ use crate::error::ErrorKind;
 ///     assert_eq!((&*row.rule, row.origin.name(), row.count), ("login", "store", 1)); // one allowed, and one not
 /// }
 /// assert!(limiter.metrics().prometheus().contains("tidegate_decisions_total"));
+/// assert!(limiter.metrics().json().contains(r#"{"rule":"login","origin":"store","allowed":true,"count":1}"#));
 /// # Ok::<(), tidegate::Error>(())
 /// ```
 #[non_exhaustive]
