@@ -69,6 +69,7 @@ impl<'py> FromPyObject<'_, 'py> for Rules {
 }
 
 /// A whole number, whatever core makes of it.
+#[derive(Clone, Copy)]
 pub(crate) struct Cost(u64);
 
 impl Cost {
@@ -88,6 +89,7 @@ impl<'py> FromPyObject<'_, 'py> for Cost {
 }
 
 /// Seconds, whole or not.
+#[derive(Clone, Copy)]
 pub(crate) struct Seconds(pub(crate) Duration);
 
 impl Seconds {

@@ -25,7 +25,7 @@ pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
         made.collect::<PyResult<Vec<_>>>()
     })?;
     for (class, kind) in classes.iter().zip(ErrorKind::ALL) {
-        module.add(&name(*kind), class)?;
+        module.add(name(*kind), class)?;
     }
     let codes: Vec<&str> = ErrorKind::ALL.iter().map(|kind| kind.code()).collect();
     module.add("ERROR_CODES", codes)?;

@@ -1,6 +1,8 @@
 //! `tidegate._tidegate`: what Python calls of the core. Nothing is judged here; each file carries one thing over the
 //! border. No other thread ever calls Python: results come through queues that Python's own threads drain.
 
+#![allow(clippy::needless_pass_by_value, reason = "what Python gives comes by value")]
+
 mod args;
 mod clock;
 mod decision;
