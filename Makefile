@@ -3,11 +3,12 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test lint chaos fuzz bench lua-cost mutants test-servers
+.PHONY: help demo test test-python lint lint-python wheel-python chaos fuzz bench lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
+	@echo "make test-python   the wheel, in an environment in target/ (PYTHON=python3.12); part of make test"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
@@ -25,6 +26,32 @@ test:
 	$(CARGO) test --locked --workspace
 	$(RUN) tidegate-tests --bin mutants -- --quick
 	$(RUN) tidegate-tests --bin chaos -- --quick
+	@$(MAKE) --no-print-directory test-python
+
+# The environment, and in it the wheel for tests: its servers decide on the clock that a test sets.
+PYTHON ?= python3
+VENV = $(CURDIR)/target/python
+
+$(VENV)/ready: bindings-python/requirements-test.txt
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+wheel-python: $(VENV)/ready
+	$(VENV)/bin/maturin build --quiet --locked --profile dev --features testing --compatibility linux \
+		--manifest-path bindings-python/Cargo.toml --interpreter $(VENV)/bin/python --out $(VENV)/wheels
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall $(VENV)/wheels/*.whl
+
+test-python: wheel-python
+	@scripts/ensure-servers
+	$(CARGO) build --locked -p tidegate-tests --bin servers
+	cd bindings-python && TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers $(VENV)/bin/pytest $(TESTS)
+
+lint-python: wheel-python
+	$(VENV)/bin/ruff format --check bindings-python
+	$(VENV)/bin/ruff check bindings-python
+	cd bindings-python && $(VENV)/bin/mypy && $(VENV)/bin/python -m mypy.stubtest tidegate._tidegate
 
 chaos:
 	@scripts/ensure-servers
@@ -45,6 +72,7 @@ lint:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p tidegate -p tidegate-lua
 	scripts/check-layers
 	scripts/check-release
+	@$(MAKE) --no-print-directory lint-python
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	else echo "cargo-deny is not here, so licences and sources were not checked. Type: cargo install --locked cargo-deny"; fi
 

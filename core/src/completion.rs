@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
 
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
@@ -82,6 +83,23 @@ pub enum Outcome {
     Admission(Box<Admission>),
 }
 
+/// A call that was submitted, and can be called off. To drop it changes nothing.
+#[derive(Debug)]
+pub struct Submitted {
+    task: PerProcess<AbortHandle>,
+}
+
+impl Submitted {
+    /// Gives the call up, unless it has ended: its place in line is free, and what it charges is given back. Its ticket
+    /// comes all the same: as a `store_unavailable`, or as what the call came to just before. Nothing in a forked child,
+    /// where the call is the parent's.
+    pub fn call_off(&self) {
+        if let Some(task) = self.task.made() {
+            task.abort();
+        }
+    }
+}
+
 struct Shared {
     wake: Box<dyn Fn() + Send + Sync>,
     state: PerProcess<State>,
@@ -146,12 +164,12 @@ impl Completions {
         number: u64,
         limiter: Option<Limiter>,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<()> {
+    ) -> Result<Submitted> {
         self.takes_calls()?;
         let handle = io::handle()?;
         let mut alive = self.shared.state().alive.subscribe();
         let ticket = self.ticket(number, None);
-        handle.spawn(async move {
+        let task = handle.spawn(async move {
             let unclaimed = tokio::select! {
                 biased;
                 result = work => ticket.push(result.map(Into::into)),
@@ -165,7 +183,7 @@ impl Completions {
                 _ => {}
             }
         });
-        Ok(())
+        Ok(Submitted { task: PerProcess::new(task.abort_handle()) })
     }
 }
 

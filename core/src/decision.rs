@@ -32,8 +32,7 @@ pub enum Origin {
 
 impl Origin {
     /// Every origin, in order.
-    pub(crate) const ALL: [Origin; Origin::Closed as usize + 1] =
-        [Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
+    pub const ALL: &'static [Origin] = &[Origin::Store, Origin::DenyCache, Origin::Local, Origin::Open, Origin::Closed];
 
     /// What decisions of this origin say: whether the request may pass.
     pub(crate) const fn outcomes(self) -> &'static [bool] {

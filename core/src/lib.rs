@@ -106,7 +106,7 @@ mod store;
 pub mod tower;
 mod trace;
 
-pub use completion::{Completed, Completions, Outcome};
+pub use completion::{Completed, Completions, Outcome, Submitted};
 pub use decision::{Decision, LimitDecision, Origin};
 pub use document::{Document, Format};
 pub use error::{Error, ErrorKind, Result};
@@ -115,7 +115,7 @@ pub use inspection::{
     ServerInspection, ShardInspection,
 };
 pub use key::Key;
-pub use limiter::{Acquire, Builder, Check, Count, Counted, Limiter, LogEntry, Pending};
+pub use limiter::{Acquire, Begun, Builder, Check, Count, Counted, Limiter, LogEntry, Pending};
 pub use metrics::{BreakerState, DecisionCount, ErrorCount, Histogram, Metrics, NodeMetrics};
 pub use receipt::Receipt;
 pub use record::Record;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub use self::builder::Builder;
 use self::call::Target;
-pub use self::call::{Acquire, Check, Count, Counted, Pending};
+pub use self::call::{Acquire, Begun, Check, Count, Counted, Pending};
 use self::line::Lines;
 pub use self::log::LogEntry;
 use self::rules::{AllRows, Bound};
@@ -262,6 +262,16 @@ impl Limiter {
         }
     }
 
+    /// The decision of the store's servers, where they are to be asked.
+    fn ask(&self, call: Call, span: Span) -> Pending<Decision> {
+        let limiter = self.clone();
+        Pending::new(async move {
+            let decision = span.follow(limiter.inner.decide_remotely(call)).await;
+            span.decided(&decision);
+            Ok(decision)
+        })
+    }
+
     /// A call that has been made; an error that it ends with is counted.
     fn begin<T, F>(&self, span: Span, work: impl FnOnce(Limiter) -> F) -> Pending<T>
     where
@@ -392,6 +402,17 @@ impl Inner {
         let decision = span.follow(decide).await;
         span.decided(&decision);
         decision
+    }
+
+    /// Decides what was not known at once.
+    async fn decide_remotely(&self, call: Call) -> Decision {
+        match &self.store {
+            Store::Memory(store) => {
+                let reply = store.decide(&call);
+                Decision::from_store(call, reply)
+            }
+            Store::Redis(remote) => ask(remote, call).await,
+        }
     }
 
     /// What was counted of a rule, here and by the memory store.

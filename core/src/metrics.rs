@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde::Serialize;
 use smallvec::SmallVec;
 
 pub(crate) use self::prometheus::Page;
@@ -27,10 +28,11 @@ use crate::error::ErrorKind;
 ///     assert_eq!((&*row.rule, row.origin.name(), row.count), ("login", "store", 1)); // one allowed, and one not
 /// }
 /// assert!(limiter.metrics().prometheus().contains("tidegate_decisions_total"));
+/// assert!(limiter.metrics().json().contains(r#"{"rule":"login","origin":"store","allowed":true,"count":1}"#));
 /// # Ok::<(), tidegate::Error>(())
 /// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Metrics {
     /// What checks and acquires were answered: a row for each rule, origin and outcome that can be, by rule. A call of
     /// several rules counts for each of them. Peeks and counts are no decisions, and of an acquire its end alone is.
@@ -57,11 +59,12 @@ pub struct Metrics {
 
 /// How often one rule was decided in one way.
 #[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DecisionCount {
     /// The rule.
     pub rule: String,
     /// Who decided.
+    #[serde(serialize_with = "origin")]
     pub origin: Origin,
     /// Whether the request might pass.
     pub allowed: bool,
@@ -71,9 +74,10 @@ pub struct DecisionCount {
 
 /// How often calls met errors of one kind.
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ErrorCount {
     /// The kind.
+    #[serde(serialize_with = "kind")]
     pub kind: ErrorKind,
     /// How often.
     pub count: u64,
@@ -81,7 +85,7 @@ pub struct ErrorCount {
 
 /// How often something was of which size.
 #[non_exhaustive]
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Histogram {
     /// The largest size of each class, without the last class, which has none.
     pub bounds: Vec<u64>,
@@ -93,7 +97,7 @@ pub struct Histogram {
 
 /// One server, as this process sees it.
 #[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeMetrics {
     /// Its address, without user or password.
     pub address: String,
@@ -107,7 +111,8 @@ pub struct NodeMetrics {
 
 /// How a circuit breaker stands.
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BreakerState {
     /// The server is asked.
     Closed,
@@ -127,6 +132,22 @@ impl BreakerState {
             BreakerState::Open => "open",
         }
     }
+}
+
+impl Metrics {
+    /// The same as one JSON object of the same fields, with names for origins, kinds and states: for bindings.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and text can be written")
+    }
+}
+
+fn origin<S: serde::Serializer>(origin: &Origin, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(origin.name())
+}
+
+fn kind<S: serde::Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(kind.code())
 }
 
 impl Histogram {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::{Decision, Origin};
+use crate::decision::{Decision, LimitDecision, Origin};
 
 /// A [`Decision`] as one flat record. Times are whole milliseconds, rounded up, so that whoever waits as told does not
 /// come too early.
@@ -52,6 +52,20 @@ impl Decision {
             retry_after_ms: self.retry_after().map(milliseconds),
             reset_after_ms: self.reset_after().map(milliseconds),
         }
+    }
+}
+
+impl LimitDecision<'_> {
+    /// [`retry_after`](LimitDecision::retry_after) in whole milliseconds, rounded up.
+    #[must_use]
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        self.retry_after().map(milliseconds)
+    }
+
+    /// [`reset_after`](LimitDecision::reset_after) in whole milliseconds, rounded up.
+    #[must_use]
+    pub fn reset_after_ms(&self) -> Option<u64> {
+        self.reset_after().map(milliseconds)
     }
 }
 

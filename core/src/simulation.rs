@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, FARTHEST};
 use crate::decision::Decision;
 use crate::error::Result;
 use crate::key::Key;
@@ -29,9 +29,6 @@ pub struct Simulation {
     plan: Arc<Plan>,
     store: MemoryStore,
 }
-
-/// What stored times stay below: the year 2112.
-const FARTHEST: u64 = (1 << 52) - 1;
 
 impl Simulation {
     /// A simulation of one rule, at first untouched.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use tidegate::{Completed, Completions, Decision, Limiter, Origin, Outcome};
+use tidegate::{Begun, Completed, Completions, Decision, Limiter, Origin, Outcome};
 use tidegate_tests::limiters::{Sure, build, for_each_server, for_each_store, timed};
 use tidegate_tests::servers::{Server, eventually};
 
@@ -150,4 +150,62 @@ fn law_14_what_a_dropped_queue_would_have_been_told_is_given_back() {
         });
         assert!(woken.try_recv().is_err(), "nobody was woken");
     });
+}
+
+#[test]
+fn an_acquire_that_is_called_off_leaves_the_line() {
+    for_each_store(|place| {
+        let limiter = build(place.real_time_builder(), &[("r", "1/365d")]);
+        let (queue, woken) = queue();
+        let receipt = limiter.check("r", "k").sure().receipt();
+        let year = Duration::from_secs(366 * 86_400);
+        let head = limiter.acquire("r", "k").timeout(year).submit(&queue, 1).expect("the call can be meant");
+        let next = limiter.acquire("r", "k").timeout(year).submit(&queue, 2).expect("the call can be meant");
+        head.call_off();
+        next.call_off();
+        let came = all(&queue, &woken);
+        assert!(came.values().all(|result| result.as_ref().is_err_and(|error| error.code() == "store_unavailable")));
+        // The line is empty: whoever comes now is its head, and nothing was charged.
+        assert!(limiter.refund(&receipt).wait().expect("the store answers"));
+        eventually(PATIENCE, || limiter.peek("r", "k").sure().remaining() == 1);
+        assert!(limiter.acquire("r", "k").timeout(PATIENCE).wait().expect("the call can be meant").allowed());
+        // What has ended cannot be called off.
+        head.call_off();
+    });
+}
+
+#[test]
+fn a_check_that_is_begun_is_decided_at_once_or_waited_for_in_slices() {
+    for_each_store(|place| {
+        let limiter = build(place.real_time_builder(), &[("r", "1/365d")]);
+        let decide = || match limiter.check("r", "k").begin().expect("the call can be meant") {
+            Begun::Decided(decision) => (true, decision),
+            Begun::Pending(mut pending) => loop {
+                if let Some(decision) = pending.wait_for(Duration::from_millis(1)) {
+                    break (false, decision.expect("the call can be meant"));
+                }
+            },
+        };
+        let [(first, admitted), (second, refused), (third, again)] = [decide(), decide(), decide()];
+        assert_eq!([first, second, third], [place.is_memory(), place.is_memory(), true], "what is known needs no wait");
+        assert_eq!([admitted.allowed(), refused.allowed(), again.allowed()], [true, false, false]);
+        assert_eq!(limiter.check("nobody", "k").begin().err().map(|error| error.code()), Some("unknown_rule"));
+        let counted: u64 = limiter.metrics().decisions.iter().map(|row| row.count).sum();
+        assert_eq!(counted, 3, "each once");
+    });
+}
+
+#[test]
+fn a_check_that_nobody_waits_for_any_more_is_given_back() {
+    let server = Server::start();
+    let limiter = Limiter::builder().rule("r", "1/365d").url(&server.url()).deadline(PATIENCE).build().expect("it can");
+    limiter.ready(PATIENCE).wait().expect("the server is up");
+    server.pause();
+    let begun = limiter.check("r", "k").begin().expect("the call can be meant");
+    let Begun::Pending(mut pending) = begun else { panic!("a server was to be asked") };
+    assert!(pending.wait_for(Duration::from_millis(20)).is_none());
+    drop(pending);
+    server.resume();
+    eventually(PATIENCE, || limiter.metrics().late_refunds == 1);
+    eventually(PATIENCE, || limiter.peek("r", "k").sure().remaining() == 1);
 }

@@ -172,7 +172,28 @@ impl Builder {
         }
     }
 
-    /// A clock that the caller sets, in microseconds since 1970: for tests.
+    /// In this process, whatever a document or `TIDEGATE_URL` says, and on a clock that the caller sets, in microseconds
+    /// since 1970: for tests of what uses a limiter. [`Limiter::acquire`] waits real time all the same.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// let clock = Arc::new(AtomicU64::new(1_893_456_000_000_000));
+    /// let limiter = tidegate::Limiter::builder().rule("login", "1/m").in_memory_at(&clock).build()?;
+    /// assert!(limiter.check("login", "alice").wait()?.allowed());
+    /// assert!(!limiter.check("login", "alice").wait()?.allowed());
+    /// clock.fetch_add(60_000_000, Ordering::SeqCst);
+    /// assert!(limiter.check("login", "alice").wait()?.allowed());
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn in_memory_at(mut self, clock: &Arc<std::sync::atomic::AtomicU64>) -> Builder {
+        self.url = None;
+        self.clock = Some(Clock::Given(Arc::clone(clock)));
+        self
+    }
+
+    /// A clock that the caller sets, in microseconds since 1970, for servers too: for tests of Tidegate itself.
     #[cfg(any(test, feature = "testing"))]
     pub fn clock(mut self, clock: &Arc<std::sync::atomic::AtomicU64>) -> Builder {
         self.clock = Some(Clock::Given(Arc::clone(clock)));

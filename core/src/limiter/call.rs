@@ -9,7 +9,7 @@ use super::{Inner, Limiter, MAX_DEADLINE, line};
 use crate::algorithm::{Step, Tally};
 use crate::blocking;
 use crate::clock;
-use crate::completion::{Completions, Outcome};
+use crate::completion::{Completions, Outcome, Submitted};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -36,6 +36,15 @@ impl<T> Pending<T> {
     pub fn wait(self) -> Result<T> {
         blocking::wait(self.0)
     }
+
+    /// Blocks this thread for so long at the most: for whoever has to look after something else in between, as an
+    /// interpreter after signals. None if the answer is not there yet; then wait again, or drop it, which calls it off.
+    ///
+    /// # Errors
+    /// As the call says.
+    pub fn wait_for(&mut self, most: Duration) -> Option<Result<T>> {
+        blocking::wait_for(self.0.as_mut(), most)
+    }
 }
 
 impl<T: Into<Outcome> + 'static> Pending<T> {
@@ -46,7 +55,7 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
     /// `invalid_request` for a queue that was made before a fork of this process, and `store_unavailable` if the I/O
     /// thread cannot be started. Nothing comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
-        to.run(ticket, None, self.0)
+        to.run(ticket, None, self.0).map(drop)
     }
 }
 
@@ -74,6 +83,16 @@ impl<T> Future for Pending<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<T>> {
         self.0.as_mut().poll(context)
     }
+}
+
+/// A check that was begun.
+#[derive(Debug)]
+#[must_use = "a check that is pending is not decided until it is awaited or waited for"]
+pub enum Begun {
+    /// It needed no waiting.
+    Decided(Decision),
+    /// The store is to be asked: it is when this is first polled or waited for.
+    Pending(Pending<Decision>),
 }
 
 /// The rules that a call names.
@@ -179,6 +198,24 @@ impl<'a> Check<'a> {
         match inner.decide_here(call) {
             Ok(decision) => Ok(decision),
             Err((remote, call)) => Ok(super::ask_and_wait(remote, call)),
+        }
+    }
+
+    /// Decides where that needs no waiting: in memory, and from a refusal that is remembered. Otherwise tells what is to be
+    /// waited for. For bindings, which wait otherwise than they decide.
+    ///
+    /// # Errors
+    /// As [`wait`](Check::wait).
+    pub fn begin(self) -> Result<Begun> {
+        let limiter = self.limiter;
+        let call = self.judged().inspect_err(|error| limiter.inner.failed(error))?;
+        let span = Span::check(&call);
+        match span.within(|| limiter.inner.decide_here(call)) {
+            Ok(decision) => {
+                span.decided(&decision);
+                Ok(Begun::Decided(decision))
+            }
+            Err((_, call)) => Ok(Begun::Pending(limiter.ask(call, span))),
         }
     }
 
@@ -307,7 +344,7 @@ impl<'a> Acquire<'a> {
     /// # Errors
     /// As [`wait`](Acquire::wait); `invalid_request` for a queue that was made before a fork of this process, and
     /// `store_unavailable` if the I/O thread cannot be started. Nothing comes to the queue then.
-    pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
+    pub fn submit(self, to: &Completions, ticket: u64) -> Result<Submitted> {
         let (limiter, until, span) = (self.check.limiter.clone(), clock::after(self.timeout), self.span());
         let call = self.check.judged().inspect_err(|error| limiter.inner.failed(error))?;
         let waiting = limiter.clone();

@@ -1,0 +1,25 @@
+"""What documentation shows, runs."""
+
+import doctest
+import re
+
+import pytest
+import tidegate
+import tidegate.testing
+from conftest import ROOT
+
+
+@pytest.mark.parametrize("module", [tidegate, tidegate.testing], ids=lambda module: module.__name__)
+def test_doctests(module):
+    failed, tried = doctest.testmod(module)
+    assert tried
+    assert not failed
+
+
+@pytest.mark.parametrize("page", ["README.md", "bindings-python/README.md"])
+def test_snippets(page):
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert snippets
+    names = {}
+    for snippet in snippets:
+        exec(compile(snippet, page, "exec"), names)
