@@ -73,9 +73,14 @@ fn routes(report: &mut Report) -> io::Result<()> {
     let (many, one) = (policy(ROUTES).map_err(io::Error::other)?, policy(1).map_err(io::Error::other)?);
     let paths = paths(ROUTES);
     let path = |call: usize| &*paths[call % paths.len()];
-    let [ours, peer] = turns([&mut |call| drop(black_box(many.request("GET", black_box(path(call))))), &mut |call| {
-        drop(black_box(one.request("GET", black_box(path(call)))))
-    }]);
+    let [ours, peer] = turns([
+        &mut |call| {
+            let _ = black_box(many.request("GET", black_box(path(call))));
+        },
+        &mut |call| {
+            let _ = black_box(one.request("GET", black_box(path(call))));
+        },
+    ]);
     let unit = Unit::Nanoseconds;
     report.add(Line { case: "http-route-100", ours, peer, peer_name: "one route", unit, bar: Bar::Most(2_000) })
 }

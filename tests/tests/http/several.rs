@@ -1,13 +1,15 @@
 //! Requests with several keys: none is charged where another refuses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use tidegate::http::{Outcome, Policy};
 use tidegate::{Completions, Origin};
-use tidegate_tests::servers::{Server, shared_cluster};
+use tidegate_tests::servers::{Cluster, Server, shared_cluster};
 
-use crate::policies::{Sure as _, left, policy};
+use crate::policies::{Sure as _, document, left, policy, text};
 
 const RULES: &str = r#"
 [rules]
@@ -63,7 +65,7 @@ fn a_remembered_refusal_of_one_key_asks_nobody() {
 fn a_request_with_one_key_is_one_script() {
     let server = Server::start();
     let policy = policy(&server.url(), RULES);
-    policy.ready(std::time::Duration::from_secs(20)).wait().expect("the server is there");
+    policy.ready(Duration::from_secs(20)).wait().expect("the server is there");
     let scripts = || {
         server
             .info("cmdstat_evalsha")
@@ -150,9 +152,58 @@ fn a_charge_that_another_key_refuses_after_all_is_given_back() {
     panic!("in 5,000 pairs none met in the gap");
 }
 
+/// A node that hangs must not make another, which answers, look as if it did not: its limits hold.
+#[test]
+fn a_node_that_hangs_lifts_no_limit_of_another() {
+    let cluster = Cluster::start();
+    let rules = r#"
+        [rules]
+        slow = "100000/h"
+        few = "10/h"
+
+        [http.default]
+        rules = [{ rule = "slow", key = "app:slow" }, { rule = "few", key = "app:few" }]
+        without_identity = "refuse"
+    "#;
+    let text = text(&cluster.url(), rules).replace("deadline = \"20s\"", "deadline = \"500ms\"");
+    let policy = Policy::new(&document(&text)).expect("a policy");
+    policy.ready(Duration::from_secs(20)).wait().expect("the servers are up");
+    let master = |tag: &str| {
+        let slot: u16 = cluster.nodes()[0].call(&format!("CLUSTER KEYSLOT {{{tag}}}"));
+        cluster.master_of(slot)
+    };
+    let hung = master("app,slow,s");
+    let elsewhere = (0..).map(|number: u32| number.to_string());
+    let few = elsewhere.into_iter().find(|few| master(&format!("app,few,{few}")).port() != hung.port());
+    let few = few.expect("slots are on three nodes");
+
+    hung.pause();
+    let (allowed, until) = (AtomicUsize::new(0), timer(Duration::from_millis(1_500)));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !until.is_finished() {
+                    let request = policy.request("GET", "/").value("slow", "s").value("few", &few);
+                    allowed.fetch_add(usize::from(request.outcome() == Outcome::Allowed), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    hung.resume();
+    assert_eq!(allowed.load(Ordering::Relaxed), 10, "the one that answers decides");
+}
+
+/// Ends after a while.
+fn timer(wait: Duration) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let (_nobody, never) = mpsc::channel::<()>();
+        let _ = never.recv_timeout(wait);
+    })
+}
+
 #[test]
 fn admissions_come_to_the_queue_of_an_event_loop() {
-    let (waker, woken) = std::sync::mpsc::channel();
+    let (waker, woken) = mpsc::channel();
     let queue = Completions::new(move || waker.send(()).unwrap_or(()));
     let submit = |policy: &Policy, ticket| {
         policy.request("GET", "/").peer("203.0.113.7").user("alice").submit(&queue, ticket).expect("it can be judged")
@@ -165,7 +216,7 @@ fn admissions_come_to_the_queue_of_an_event_loop() {
     assert!(submit(&remote, 2).is_none(), "a server does not");
     let mut completed = Vec::new();
     while completed.is_empty() {
-        woken.recv_timeout(std::time::Duration::from_secs(20)).expect("it comes");
+        woken.recv_timeout(Duration::from_secs(20)).expect("it comes");
         queue.drain(&mut completed);
     }
     assert_eq!(completed[0].ticket, 2);
