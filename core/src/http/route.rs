@@ -94,14 +94,14 @@ impl Pattern<'_> {
             });
             rest = after;
         }
-        if text.contains('\\') {
-            return Err(within("a path has no backslashes; write /".into()));
-        }
         if text.split('/').any(|segment| [".", ".."].contains(&segment)) {
             return Err(within("clients resolve . and .. before they send a path; write it without them".into()));
         }
         if let Some(other) = foreign(text) {
             return Err(within(other));
+        }
+        if text.contains('\\') {
+            return Err(within("a path has no backslashes; write /".into()));
         }
         push_literal(&mut expression, rest, case_sensitive);
         expression.push_str(match self {
