@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate::{BreakerState, ErrorKind, Limiter, Metrics, OnError, Origin, Rule};
+use tidegate::http::Policy;
+use tidegate::{BreakerState, Document, ErrorKind, Limiter, Metrics, OnError, Origin, Rule};
 use tidegate_tests::limiters::{Sure as _, build, drain};
 use tidegate_tests::servers::{Cluster, Server, eventually};
 
@@ -127,7 +128,10 @@ fn what_goes_to_servers_is_timed_and_batches_are_sized() {
     assert!(text.contains(r#"tidegate_decisions_total{rule="r",origin="deny_cache",outcome="refused"} 99"#), "{text}");
     assert!(text.contains("tidegate_batch_size_sum 506") && text.contains(&masters[2]), "{text}");
     assert!(!text.contains("secret"), "no key in any label");
-    let in_memory = build(Limiter::builder(), &[("r", "5/h")]).metrics().prometheus();
+    // A policy's page has its limiter's.
+    let document = "version = 1\nrules = { r = '5/h' }\nhttp = { default = { rules = 'r', key = 'ip' } }";
+    let document = Document::from_toml(document).expect("a good document");
+    let in_memory = Policy::new(&document).expect("a policy").metrics().prometheus();
     let named = |text: &str| {
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         names.map(str::to_owned).collect::<BTreeSet<_>>()
