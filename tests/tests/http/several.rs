@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::http::{Outcome, Policy};
 use tidegate::{Completions, Origin};
-use tidegate_tests::servers::{Cluster, Server, shared_cluster};
+use tidegate_tests::servers::{Cluster, Server, eventually, shared_cluster};
 
 use crate::policies::{Sure as _, document, left, policy, text};
 
@@ -21,6 +21,7 @@ rules = ["address", { rule = "user", key = "user", without_identity = "skip" }]
 key = "ip"
 "#;
 
+const SOON: Duration = Duration::from_secs(20);
 const ADDRESS: [&str; 2] = ["ip", "203.0.113.7"];
 
 fn commands(server: &Server) -> u64 {
@@ -108,11 +109,12 @@ fn many_at_once_admit_what_both_rules_allow() {
                 });
             }
         });
-        let (metrics, limiter) = (policy.metrics(), policy.limiter());
+        let limiter = policy.limiter();
         assert_eq!(allowed.load(Ordering::Relaxed), 40, "{url}");
         assert_eq!(left(&limiter, "few", &["app", "few", "f"]), 0);
-        assert_eq!(metrics.charges_lost, 0);
-        assert_eq!(left(&limiter, "many", &["app", "many", "m"]), 960, "{url}: {} returned", metrics.charges_returned);
+        // Nobody waits for what is given back.
+        eventually(SOON, || left(&limiter, "many", &["app", "many", "m"]) == 960);
+        assert_eq!(policy.metrics().charges_lost, 0);
     }
 }
 
@@ -143,8 +145,9 @@ fn a_charge_that_another_key_refuses_after_all_is_given_back() {
         assert!(passed <= 1, "both passed: {first:?} {second:?}");
         allowed += passed;
         if policy.metrics().charges_returned > 0 {
-            let left = left(&policy.limiter(), "many", &["app", "many", "m"]);
-            assert_eq!(usize::try_from(100_000 - left).expect("small"), allowed);
+            // Nobody waits for what is given back; another may be on its way.
+            let charged = || 100_000 - left(&policy.limiter(), "many", &["app", "many", "m"]);
+            eventually(SOON, || usize::try_from(charged()).is_ok_and(|charged| charged == allowed));
             assert_eq!(policy.metrics().charges_lost, 0);
             return;
         }
