@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// `"203.0.113.7:4711"`, `"[2001:db8::1]:4711"`; `""` and `"unix:"` are a Unix socket, and what cannot be read is unknown.
 ///
 /// ```
-/// use tidegate::Peer;
+/// use tidegate::http::Peer;
 /// assert_eq!(Peer::from("[::ffff:203.0.113.7]:4711"), Peer::Address("203.0.113.7".parse().unwrap()));
 /// assert_eq!(Peer::from("unix:"), Peer::Unix);
 /// ```
