@@ -151,9 +151,9 @@ pub(crate) enum Status {
     Class(String),
 }
 
-/// Reads what may be written as one or as a list of them.
-macro_rules! one_or_list {
-    ($type:ident of $item:ty, $schema:expr, $expecting:literal, $($visit:item)+) => {
+/// Reads a value of one of several kinds.
+macro_rules! one_of {
+    ($type:ident, $expecting:literal, $($visit:item)+) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
                 struct Here;
@@ -165,16 +165,25 @@ macro_rules! one_or_list {
                         f.write_str($expecting)
                     }
 
-                    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<$type, A::Error> {
-                        let items = Vec::<$item>::deserialize(SeqAccessDeserializer::new(list))?;
-                        Ok($type(items.into_iter().map(Into::into).collect()))
-                    }
-
                     $($visit)+
                 }
 
                 deserializer.deserialize_any(Here)
             }
+        }
+    };
+}
+
+/// Reads what may be written as one or as a list of them.
+macro_rules! one_or_list {
+    ($type:ident of $item:ty, $schema:expr, $expecting:literal, $($visit:item)+) => {
+        one_of! {
+            $type, $expecting,
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<$type, A::Error> {
+                let items = Vec::<$item>::deserialize(SeqAccessDeserializer::new(list))?;
+                Ok($type(items.into_iter().map(Into::into).collect()))
+            }
+            $($visit)+
         }
 
         impl JsonSchema for $type {
@@ -234,29 +243,6 @@ impl RouteRule {
     fn named(name: &str) -> RouteRule {
         RouteRule { rule: name.to_owned(), key: None, without_identity: None }
     }
-}
-
-/// Reads a value of one of several kinds.
-macro_rules! one_of {
-    ($type:ident, $expecting:literal, $($visit:item)+) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                struct Here;
-
-                impl<'de> Visitor<'de> for Here {
-                    type Value = $type;
-
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str($expecting)
-                    }
-
-                    $($visit)+
-                }
-
-                deserializer.deserialize_any(Here)
-            }
-        }
-    };
 }
 
 /// A rule of a route's list: a name, or a table.

@@ -46,11 +46,8 @@ pub(crate) enum XReset {
     Delta,
 }
 
-impl Default for Fields {
-    fn default() -> Fields {
-        Fields { draft: Some(Draft::Ten), x_ratelimit: Some(XReset::Epoch), partition_key: false }
-    }
-}
+/// The fields of responses unless a document says otherwise.
+pub(crate) const DEFAULT: [&str; 2] = ["draft-10", "x-ratelimit"];
 
 impl Fields {
     /// The fields by these names, as `headers`, `x_ratelimit_reset` and `partition_key` stand in a document.
@@ -241,6 +238,10 @@ mod tests {
 
     const NOW: u64 = 1_767_225_600_000_000;
 
+    fn default_fields() -> Fields {
+        Fields::new(&DEFAULT.map(str::to_owned), None, false).unwrap()
+    }
+
     fn limiter(rules: &[(&str, &str)]) -> Limiter {
         let builder = Limiter::builder().clock(&Arc::new(AtomicU64::new(NOW)));
         rules.iter().fold(builder, |builder, (name, limits)| builder.rule(*name, limits)).build().unwrap()
@@ -257,8 +258,10 @@ mod tests {
 
     #[test]
     fn the_default_is_the_tenth_draft_and_x_ratelimit() {
-        assert_eq!(new(&["draft-10", "x-ratelimit"], Some("epoch"), false), Ok(Fields::default()));
-        assert_eq!(new(&["x-ratelimit", "draft-10"], None, false), Ok(Fields::default()));
+        let default = Fields { draft: Some(Draft::Ten), x_ratelimit: Some(XReset::Epoch), partition_key: false };
+        assert_eq!(new(&DEFAULT, None, false), Ok(default));
+        assert_eq!(new(&["draft-10", "x-ratelimit"], Some("epoch"), false), Ok(default));
+        assert_eq!(new(&["x-ratelimit", "draft-10"], None, false), Ok(default));
     }
 
     #[test]
@@ -284,7 +287,7 @@ mod tests {
     fn one_rule_on_two_keys_has_two_names() {
         let limiter = limiter(&[("api", "5/m; 9/h")]);
         let check = |kind: &str| limiter.check("api", Key::parts([kind, "a"])).wait().unwrap();
-        let fields = Fields::default().of(&[check("user"), check("ip")], NOW);
+        let fields = default_fields().of(&[check("user"), check("ip")], NOW);
         let limits = "\"api\";r=4;t=60, \"api:2\";r=8;t=3600, \"api#2\";r=4;t=60, \"api:2#2\";r=8;t=3600";
         assert_eq!(field(&fields, "RateLimit").as_deref(), Some(limits));
     }
@@ -298,7 +301,7 @@ mod tests {
             .collect();
         let rules: Vec<(&str, &str)> = rules.iter().map(|(name, limits)| (&**name, &**limits)).collect();
         let decision = limiter(&rules).check_all(["r1", "r2"], "a").wait().unwrap();
-        let list = field(&Fields::default().of(&[decision], NOW), POLICY).unwrap();
+        let list = field(&default_fields().of(&[decision], NOW), POLICY).unwrap();
         let names: std::collections::HashSet<&str> =
             list.split(", ").map(|item| item.split(';').next().unwrap()).collect();
         assert_eq!(names.len(), 64);
@@ -328,7 +331,7 @@ mod tests {
 
     #[test]
     fn nothing_is_told_without_decisions() {
-        assert_eq!(Fields::default().of(&[], NOW), []);
+        assert_eq!(default_fields().of(&[], NOW), []);
         assert_eq!(retry_seconds(&[]), None);
     }
 
@@ -347,7 +350,7 @@ mod tests {
             (vec![limiter.check("short", "b").wait().unwrap(), short], Some(10)),
         ] {
             assert_eq!(retry_seconds(&decisions), seconds);
-            let fields = Fields::default().of(&decisions, NOW);
+            let fields = default_fields().of(&decisions, NOW);
             assert_eq!(field(&fields, "Retry-After"), seconds.map(|seconds| seconds.to_string()));
             let reset = seconds.map(|seconds| (NOW / 1_000_000 + seconds).to_string());
             assert_eq!(field(&fields, "X-RateLimit-Reset"), reset, "the tightest waits as long");

@@ -9,6 +9,7 @@ use super::client::Client;
 use super::forwarded;
 use super::invalid;
 use super::networks::{Networks, networks};
+use super::plain;
 use crate::document::http::{Exempt as ExemptShape, Texts};
 use crate::error::Result;
 use crate::key::Key;
@@ -238,7 +239,16 @@ fn exempt_key(text: &str, client: &Client) -> Result<(Source, Vec<u8>)> {
         _ => None,
     };
     match parts {
-        Some((source, value)) if !value.is_empty() => Ok((Source::parse(&source, client)?, value.as_bytes().to_vec())),
+        Some((source, value)) if !value.is_empty() => {
+            let source = Source::parse(&source, client)?;
+            // In the spelling in which requests' values are compared.
+            let value = match &source {
+                Source::Header(name) => plain::header(name, value.as_bytes()),
+                Source::Cookie(_) => plain::cookie(value.as_bytes()),
+                _ => value.as_bytes().to_vec(),
+            };
+            Ok((source, value))
+        }
         // The value may be a secret, so it is not quoted.
         _ => Err(invalid(
             "write a source and a value: user:NAME, header:NAME:VALUE, cookie:NAME:VALUE or app:NAME:VALUE; addresses \

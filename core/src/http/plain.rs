@@ -7,13 +7,13 @@
 
 /// A header's value: trimmed, with white space inside as one space, and the scheme of `Authorization` in lower case.
 pub(super) fn header(name: &str, line: &[u8]) -> Vec<u8> {
-    let words = line.split(|byte| is_space(*byte)).filter(|word| !word.is_empty());
+    let words = trimmed(line).split(|byte| *byte <= b' ').filter(|word| !word.is_empty());
     let mut plain = words.collect::<Vec<_>>().join(&b' ');
     if name == "authorization" {
         let scheme = plain.iter().position(|byte| *byte == b' ').unwrap_or(0);
         plain[..scheme].make_ascii_lowercase();
     }
-    plain
+    or_foreign(plain, line)
 }
 
 /// The values of a cookie in one header.
@@ -25,7 +25,7 @@ pub(super) fn cookies<'a>(line: &'a [u8], name: &'a str) -> impl Iterator<Item =
 }
 
 /// A cookie's value without quotes, with `%XX` and the backslash's escapes undone.
-fn cookie(value: &[u8]) -> Vec<u8> {
+pub(super) fn cookie(value: &[u8]) -> Vec<u8> {
     let mut rest = trimmed(value);
     while let [b'"', inner @ ..] = rest {
         rest = trimmed(inner.strip_suffix(b"\"").unwrap_or(inner));
@@ -47,8 +47,16 @@ fn cookie(value: &[u8]) -> Vec<u8> {
         plain.push(byte);
         rest = &after[taken..];
     }
-    trimmed(&plain).to_vec()
+    or_foreign(trimmed(&plain).to_vec(), if plain.is_empty() { value } else { &plain })
 }
+
+/// A value of which nothing is left is not one that is missing, if it was more than white space: all such are one.
+fn or_foreign(plain: Vec<u8>, value: &[u8]) -> Vec<u8> {
+    if plain.is_empty() && value.iter().any(|byte| *byte > 0x7f) { vec![FOREIGN] } else { plain }
+}
+
+/// No other value is this alone: it is trimmed away.
+const FOREIGN: u8 = 0xff;
 
 /// Without what anybody trims at the ends: controls, spaces, and all that is not ASCII, which has spaces of its own.
 fn trimmed(bytes: &[u8]) -> &[u8] {
@@ -104,5 +112,14 @@ mod tests {
         }
         assert_eq!(header("x-api-key", b" K1 "), b"K1");
         assert_ne!(header("x-api-key", b"k1"), b"K1");
+        assert_ne!(header("x-api-key", b"a\xc3\xa9b"), header("x-api-key", b"a b"));
+    }
+
+    #[test]
+    fn what_is_not_ascii_at_all_is_not_missing() {
+        let (one, other) = ("\u{e9}".as_bytes(), "\u{1f30a}\u{e9}".as_bytes());
+        assert!(header("x-api-key", one) == header("x-api-key", other) && !header("x-api-key", one).is_empty());
+        assert!(cookie(one) == cookie(other) && cookie(b"%C3%A9") == cookie(one) && !cookie(one).is_empty());
+        assert!(header("x-api-key", b" \t ").is_empty() && cookie(b"\" \"").is_empty());
     }
 }

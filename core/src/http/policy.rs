@@ -82,7 +82,7 @@ struct Watched {
     next: AtomicU64,
     /// The text that was taken last, good or not; none while it cannot be read.
     text: ArcSwap<Option<String>>,
-    /// The text that the last look found, if it was another.
+    /// The text that the last look found.
     seen: ArcSwap<Option<String>>,
 }
 
@@ -110,10 +110,11 @@ impl Policy {
     pub fn watch(path: impl AsRef<Path>) -> Result<Policy> {
         let path = path.as_ref();
         // Read before the document is: a change in between is seen later, and none is missed.
-        let text = ArcSwap::from_pointee(std::fs::read_to_string(path).ok());
+        let text = Arc::new(std::fs::read_to_string(path).ok());
         let document = Document::read(path)?;
+        let (text, seen) = (ArcSwap::new(Arc::clone(&text)), ArcSwap::new(text));
         let (path, began, next) = (path.to_owned(), clock::instant(), AtomicU64::new(LOOK_EVERY));
-        Policy::begin(&document, Clock::Asked, Some(Watched { path, began, next, text, seen: ArcSwap::default() }))
+        Policy::begin(&document, Clock::Asked, Some(Watched { path, began, next, text, seen }))
     }
 
     /// A policy whose time the caller sets, in microseconds since 1970: for tests.
@@ -145,7 +146,7 @@ impl Policy {
     ///
     /// # Errors
     /// `invalid_request` if no route has this name.
-    pub fn named(&self, route: &str, method: &str) -> Result<Request> {
+    pub fn named(&self, method: &str, route: &str) -> Result<Request> {
         self.look();
         let state = self.shared.state.load_full();
         let Some(place) = state.site.named(route) else {
@@ -265,11 +266,11 @@ impl Watched {
         }
         let read = std::fs::read_to_string(&self.path);
         let text = Arc::new(read.as_ref().ok().cloned());
+        let seen = self.seen.swap(Arc::clone(&text));
         if *self.text.load_full() == *text {
             return None;
         }
-        if *self.seen.load_full() != *text {
-            self.seen.store(text);
+        if *seen != *text {
             self.next.store(now + LOOK_AGAIN, Ordering::Relaxed);
             return None;
         }

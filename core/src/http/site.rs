@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::client::Client;
-use super::headers::Fields;
+use super::headers::{self, Fields};
 use super::invalid;
 use super::key::{Exempt, KeySource, Source};
 use super::refusal::Form;
@@ -175,13 +175,9 @@ fn all_reached(routes: &[Route], matcher: &Matcher, patterns: &[Pattern<'_>], ma
 fn parts(http: &Http) -> Result<(Client, Fields, Form, Arc<Exempt>)> {
     let source = http.client_address.as_deref();
     let client = Client::new(&http.trusted_proxies.0, source, http.ipv4_prefix, http.ipv6_prefix)?;
-    let fields = match (&http.headers, http.x_ratelimit_reset.as_deref()) {
-        (None, reset) => {
-            let names = ["draft-10", "x-ratelimit"].map(str::to_owned);
-            Fields::new(&names, reset, http.partition_key)?
-        }
-        (Some(Texts(names)), reset) => Fields::new(names, reset, http.partition_key)?,
-    };
+    let default = headers::DEFAULT.map(str::to_owned);
+    let names = http.headers.as_ref().map_or(&default[..], |Texts(names)| names);
+    let fields = Fields::new(names, http.x_ratelimit_reset.as_deref(), http.partition_key)?;
     let form = http.refusal.as_deref().map_or(Ok(Form::Auto), Form::parse)?;
     let exempt = Arc::new(Exempt::new(&http.exempt, &client)?);
     Ok((client, fields, form, exempt))

@@ -197,7 +197,7 @@ impl<'a> Check<'a> {
         // The same without a span: even one that is nothing makes the compiler copy the decision once more.
         match inner.decide_here(call) {
             Ok(decision) => Ok(decision),
-            Err((remote, call)) => Ok(super::ask_and_wait(remote, call)),
+            Err((remote, call)) => Ok(super::decide::ask_and_wait(remote, call)),
         }
     }
 
@@ -231,7 +231,7 @@ impl<'a> Check<'a> {
         let span = Span::check(&call);
         let decision = span.within(|| match inner.decide_here(call) {
             Ok(decision) => Some(decision),
-            Err((remote, call)) => super::submit(remote, call, &span, to, ticket),
+            Err((remote, call)) => super::decide::submit(remote, call, &span, to, ticket),
         });
         decision.iter().for_each(|decision| span.decided(decision));
         Ok(decision)

@@ -27,9 +27,9 @@ fn a_rule_is_charged_once_whatever_is_stacked() {
         for used in 1..=3 {
             let outer = policy.request("POST", "/login").peer("203.0.113.7").sure();
             let inner =
-                policy.named("view", "POST").expect("the route is there").peer("203.0.113.7").after(&outer).sure();
+                policy.named("POST", "view").expect("the route is there").peer("203.0.113.7").after(&outer).sure();
             let again =
-                policy.named("view", "POST").expect("the route is there").peer("203.0.113.7").after(&inner).sure();
+                policy.named("POST", "view").expect("the route is there").peer("203.0.113.7").after(&inner).sure();
             assert_eq!([outer.outcome(), inner.outcome(), again.outcome()], [Outcome::Allowed; 3]);
             assert_eq!(left(&policy.limiter(), "site", &["ip", "203.0.113.7"]), 10 - used);
             assert_eq!(left(&policy.limiter(), "login", &["ip", "203.0.113.7"]), 3 - used);
@@ -40,7 +40,7 @@ fn a_rule_is_charged_once_whatever_is_stacked() {
             assert_eq!(again.decisions().len(), 2);
         }
         let outer = policy.request("POST", "/login").peer("203.0.113.7").sure();
-        let inner = policy.named("view", "POST").expect("the route is there").peer("203.0.113.7").after(&outer).sure();
+        let inner = policy.named("POST", "view").expect("the route is there").peer("203.0.113.7").after(&outer).sure();
         assert_eq!((outer.outcome(), inner.outcome()), (Outcome::Allowed, Outcome::Refused), "{url}");
     }
 }
@@ -49,13 +49,13 @@ fn a_rule_is_charged_once_whatever_is_stacked() {
 fn another_key_is_another_bucket() {
     let policy = policy("", RULES);
     let outer = policy.request("POST", "/login").peer("203.0.113.7").sure();
-    policy.named("view", "POST").expect("the route is there").peer("203.0.113.8").after(&outer).sure();
+    policy.named("POST", "view").expect("the route is there").peer("203.0.113.8").after(&outer).sure();
     assert_eq!(left(&policy.limiter(), "site", &["ip", "203.0.113.7"]), 9);
     assert_eq!(left(&policy.limiter(), "site", &["ip", "203.0.113.8"]), 9);
 }
 
 #[test]
 fn a_route_that_is_not_there_is_told() {
-    let error = policy("", RULES).named("vew", "GET").expect_err("a misspelt name");
+    let error = policy("", RULES).named("GET", "vew").expect_err("a misspelt name");
     assert_eq!(error.to_string(), "invalid_request: there is no route \"vew\"; the routes are: view, default");
 }
