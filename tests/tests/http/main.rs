@@ -1,4 +1,4 @@
-//! HTTP: the vectors through a policy on every store, and what vectors cannot say.
+//! HTTP: what the vectors of requests cannot say.
 
 mod failures;
 mod policies;
@@ -6,4 +6,3 @@ mod reload;
 mod several;
 mod stacked;
 mod told;
-mod vectors;

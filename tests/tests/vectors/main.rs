@@ -3,13 +3,14 @@
 //! ```text
 //! files: what the JSON says          stage: a store, with what a test may do to it behind a limiter's back
 //!     \                              /
-//!      histories, stored_keys, meanings: play a case  -->  answers: what came, in the words of the files
+//!      histories, stored_keys, meanings, requests: play a case  -->  answers: what came, in the words of the files
 //! ```
 
 mod answers;
 mod files;
 mod histories;
 mod meanings;
+mod requests;
 mod stage;
 mod stored;
 mod stored_keys;
@@ -51,11 +52,13 @@ macro_rules! play {
 }
 
 play! {
+    admissions: requests::play,
     changes: histories::play,
     clock_steps: histories::play,
     corrupt_state: histories::play,
     counts: histories::play,
     fixed_window: histories::play,
+    http_responses: requests::play,
     keys: stored_keys::play,
     refunds: histories::play,
     request_ids: histories::play,
@@ -68,10 +71,7 @@ play! {
 }
 
 /// What means something before there is any store.
-const MEANT: &[&str] = &["rules", "documents"];
-
-/// What is played through a policy, in `tests/tests/http`.
-const OF_HTTP: &[&str] = &["addresses", "admissions", "http_responses", "routes"];
+const MEANT: &[&str] = &["addresses", "documents", "routes", "rules"];
 
 #[test]
 fn rules() {
@@ -84,7 +84,17 @@ fn documents() {
 }
 
 #[test]
+fn addresses_in_memory() {
+    report("addresses", "a policy", &requests::addresses("addresses"));
+}
+
+#[test]
+fn routes_in_memory() {
+    report("routes", "a policy", &requests::routes("routes"));
+}
+
+#[test]
 fn no_file_is_forgotten() {
-    let played: BTreeSet<String> = PLAYED.iter().chain(MEANT).chain(OF_HTTP).map(|&name| name.to_owned()).collect();
+    let played: BTreeSet<String> = PLAYED.iter().chain(MEANT).map(|&name| name.to_owned()).collect();
     assert_eq!(played, names_of_all_files());
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::{Connection, FromRedisValue};
 use serde_json::{Map, Value, json};
+use tidegate::http::Policy;
 use tidegate::{Builder, Document, Format, Limiter, Result};
 use tidegate_tests::servers::{Server, shared_cluster, shared_server, slot};
 
@@ -96,11 +97,24 @@ impl Stage {
 
     fn placed(&self, builder: Builder) -> Builder {
         let builder = builder.clock(&self.clock).deadline(PATIENCE);
+        let url = self.url();
+        if url.is_empty() { builder } else { builder.url(&url) }
+    }
+
+    /// The store's URL; empty in memory.
+    pub(crate) fn url(&self) -> String {
         match self.kind {
-            Kind::Memory => builder,
-            Kind::Redis => builder.url(&shared_server().url()),
-            Kind::Cluster => builder.url(&shared_cluster().url()),
+            Kind::Memory => String::new(),
+            Kind::Redis => shared_server().url(),
+            Kind::Cluster => shared_cluster().url(),
         }
+    }
+
+    /// A policy of a document that has the store's URL.
+    pub(crate) fn policy(&mut self, document: &Document) -> Result<Policy> {
+        let policy = Policy::with_clock(document, &self.clock)?;
+        self.kept = Some(policy.limiter());
+        Ok(policy)
     }
 
     /// Whether there are keys to look at.

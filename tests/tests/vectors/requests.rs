@@ -1,25 +1,14 @@
-//! `addresses`, `routes`, `admissions` and `http_responses` of `tests/vectors`, through a policy on every store.
+//! What becomes of HTTP requests: addresses, routes, admissions and responses, through a policy.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tidegate::Document;
 use tidegate::http::{Admission, Peer, Policy, Request};
-use tidegate_tests::servers::{shared_cluster, shared_server};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File<Case> {
-    #[serde(rename = "about")]
-    _about: String,
-    cases: Vec<Case>,
-}
+use crate::files::{Bytes, Failure, Named, each};
+use crate::stage::Stage;
 
 /// One case of any of the files.
 #[derive(Deserialize)]
@@ -71,76 +60,19 @@ struct Step {
     expect: Value,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Bytes {
-    Text(String),
-    Hex { hex: String },
-    Repeated { text: String, times: usize },
-}
-
-impl Bytes {
-    fn bytes(&self) -> Vec<u8> {
-        match self {
-            Bytes::Text(text) => text.as_bytes().to_vec(),
-            Bytes::Hex { hex } => {
-                let digit = |place: usize| u8::from_str_radix(&hex[place..place + 2], 16).expect("hex digits");
-                (0..hex.len()).step_by(2).map(digit).collect()
-            }
-            Bytes::Repeated { text, times } => text.repeat(*times).into_bytes(),
-        }
-    }
-}
-
-fn read<C: DeserializeOwned>(file: &str) -> Vec<C> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors").join(file).with_extension("json");
-    let text = std::fs::read_to_string(&path).expect("the file is there");
-    serde_json::from_str::<File<C>>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).cases
-}
-
-/// Plays every case, and fails with all that failed.
-fn play(file: &str, mut case: impl FnMut(&Case) -> Result<(), String>) {
-    let (mut failed, mut names) = (String::new(), HashSet::new());
-    for one in read::<Case>(file) {
-        assert!(names.insert(one.name.clone()), "{file}: two cases are named {:?}", one.name);
-        if let Err(what) = case(&one) {
-            let _ = writeln!(failed, "{}: {what}", one.name);
-        }
-    }
-    assert!(!names.is_empty(), "{file} has cases");
-    assert!(failed.is_empty(), "{file}\n{failed}");
-}
-
-/// Where state lives.
-#[derive(Clone, Copy)]
-enum Store {
-    Memory,
-    Redis,
-    Cluster,
-}
-
-impl Store {
-    fn url(self) -> Option<String> {
-        match self {
-            Store::Memory => None,
-            Store::Redis => Some(shared_server().url()),
-            Store::Cluster => Some(shared_cluster().url()),
-        }
+impl Named for Case {
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 
 impl Case {
-    /// The case's document on a store, under a prefix of its own.
-    fn document(&self, store: Store) -> Result<Document, String> {
-        static CASES: AtomicUsize = AtomicUsize::new(0);
-        let number = CASES.fetch_add(1, Ordering::Relaxed);
-        let mut table = json!({ "prefix": format!("http{}-{number}", std::process::id()), "deadline": "20s" });
+    /// The case's document on a store; an empty URL is memory.
+    fn document(&self, url: &str) -> Result<Document, String> {
+        let mut table = json!({ "deadline": "20s" });
         match self.store.as_deref() {
-            None => {
-                if let Some(url) = store.url() {
-                    table["url"] = url.into();
-                }
-            }
+            None if url.is_empty() => {}
+            None => table["url"] = url.into(),
             Some("down") => {
                 // A port that was free a moment ago.
                 let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
@@ -170,24 +102,22 @@ fn addressed(mut request: Request, peer: Option<&str>, headers: &[(String, Bytes
     headers.iter().fold(request, |request, (name, value)| request.header(name, value.bytes()))
 }
 
-#[test]
-fn addresses_in_memory() {
-    play("addresses", |case| {
+pub(crate) fn addresses(file: &str) -> Vec<Failure> {
+    each(file, |case: &Case| {
         let expect = case.expect.as_ref().expect("what is expected");
-        let policy = match case.document(Store::Memory) {
+        let policy = match case.document("") {
             Ok(document) => Policy::new(&document).expect("a policy"),
             Err(code) => return same(&json!({ "error": code }), expect),
         };
         let request = addressed(policy.request("GET", "/"), case.peer.as_deref(), &case.headers);
         let address = request.client_address().map(|address| address.to_string());
         same(&json!({ "address": address, "key": request.client_key() }), expect)
-    });
+    })
 }
 
-#[test]
-fn routes_in_memory() {
-    play("routes", |case| {
-        let policy = match (case.document(Store::Memory), &case.error) {
+pub(crate) fn routes(file: &str) -> Vec<Failure> {
+    each(file, |case: &Case| {
+        let policy = match (case.document(""), &case.error) {
             (Ok(document), None) => Policy::new(&document).expect("a policy"),
             (Ok(_), Some(code)) => return Err(format!("it is taken, and should be {code}")),
             (Err(code), expected) => return same(&json!(code), &json!(expected)),
@@ -197,52 +127,28 @@ fn routes_in_memory() {
             same(&json!(found), &json!(route)).map_err(|what| format!("{method} {path:?}: {what}"))?;
         }
         Ok(())
-    });
-}
-
-macro_rules! on_every_store {
-    ($($file:ident,)+) => {
-        $(mod $file {
-            use super::{Store, steps};
-
-            #[test]
-            fn memory() {
-                steps(stringify!($file), Store::Memory);
-            }
-
-            #[test]
-            fn redis() {
-                steps(stringify!($file), Store::Redis);
-            }
-
-            #[test]
-            fn cluster() {
-                steps(stringify!($file), Store::Cluster);
-            }
-        })+
-    };
-}
-
-on_every_store! {
-    admissions,
-    http_responses,
+    })
 }
 
 /// Plays a file whose cases have steps.
-fn steps(file: &str, store: Store) {
-    play(file, |case| {
-        let clock = Arc::new(AtomicU64::new(case.steps[0].at_ms * 1_000));
-        let policy = Policy::with_clock(&case.document(store)?, &clock).map_err(|error| error.to_string())?;
+pub(crate) fn play(file: &str, stage: &mut Stage) -> Vec<Failure> {
+    each(file, |case: &Case| {
+        stage.clear();
+        let policy = stage.policy(&case.document(&stage.url())?).map_err(|error| error.to_string())?;
         for (number, step) in case.steps.iter().enumerate() {
-            clock.store(step.at_ms * 1_000, Ordering::SeqCst);
+            stage.set_clock(step.at_ms * 1_000);
             let seen = match admit(&policy, step) {
                 Ok(admission) => answer(&admission, step),
                 Err(error) => json!({ "error": error.code() }),
             };
             same(&seen, &step.expect).map_err(|what| format!("step {number}: {what}"))?;
         }
-        Ok(())
-    });
+        let snapshot = stage.snapshot();
+        match &stage.eternal(&snapshot)[..] {
+            [] => Ok(()),
+            eternal => Err(format!("keys without a TTL: {eternal:?}")),
+        }
+    })
 }
 
 fn admit(policy: &Policy, step: &Step) -> tidegate::Result<Admission> {
