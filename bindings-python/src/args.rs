@@ -10,7 +10,7 @@ use tidegate::{Acquire, Check, Limiter};
 use crate::error::invalid_request;
 
 /// Text or bytes, as bytes.
-struct Bytes(Vec<u8>);
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl<'py> FromPyObject<'_, 'py> for Bytes {
     type Error = PyErr;
@@ -32,6 +32,45 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
                 "{kind} is neither str nor bytes; pass str(...) of it, or a tuple of parts as a key"
             ))
         })
+    }
+}
+
+/// Text that a client wrote, which nothing may fail on: what UTF-8 cannot write is replaced.
+pub(crate) struct Lossy(pub(crate) String);
+
+impl<'py> FromPyObject<'_, 'py> for Lossy {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Lossy> {
+        Ok(Lossy(given.cast::<PyString>()?.to_string_lossy().into_owned()))
+    }
+}
+
+/// A part of a header line: bytes, or text as WSGI has it, which is Latin-1.
+pub(crate) struct Line(pub(crate) Vec<u8>);
+
+impl<'py> FromPyObject<'_, 'py> for Line {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Line> {
+        let Ok(text) = given.cast::<PyString>() else { return given.extract::<Bytes>().map(|bytes| Line(bytes.0)) };
+        let text = text.to_string_lossy();
+        let latin: Option<Vec<u8>> = text.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
+        Ok(Line(latin.unwrap_or_else(|| text.as_bytes().to_vec())))
+    }
+}
+
+/// What an application supplies: text, bytes, or a whole number.
+pub(crate) struct Supplied(pub(crate) Vec<u8>);
+
+impl<'py> FromPyObject<'_, 'py> for Supplied {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Supplied> {
+        if given.is_instance_of::<PyInt>() {
+            return Ok(Supplied(given.str()?.to_string().into_bytes()));
+        }
+        given.extract::<Bytes>().map(|bytes| Supplied(bytes.0))
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-use tidegate::Builder;
+use tidegate::http::Policy;
+use tidegate::{Builder, Document};
 
 /// A clock that stands still until it is set, in microseconds since 1970.
 #[pyclass(frozen, subclass, module = "tidegate._tidegate")]
@@ -46,5 +47,13 @@ impl Clock {
             return builder.clock(&self.micros);
         }
         builder.in_memory_at(&self.micros)
+    }
+
+    pub(crate) fn policy(&self, document: &Document) -> tidegate::Result<Policy> {
+        #[cfg(feature = "testing")]
+        if self.for_servers {
+            return Policy::with_clock(document, &self.micros);
+        }
+        Policy::in_memory_at(document, &self.micros)
     }
 }

@@ -5,10 +5,12 @@
 
 mod args;
 mod clock;
+mod counted;
 mod decision;
 mod error;
 mod limiter;
 mod logging;
+mod policy;
 mod queue;
 mod receipt;
 
@@ -23,9 +25,13 @@ fn _tidegate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     logging::install();
     error::add_classes(module)?;
     module.add_class::<clock::Clock>()?;
+    module.add_class::<counted::Counted>()?;
     module.add_class::<decision::Decision>()?;
     module.add_class::<decision::LimitDecision>()?;
     module.add_class::<limiter::Core>()?;
+    module.add_class::<policy::Admission>()?;
+    module.add_class::<policy::PolicyCore>()?;
+    module.add_class::<policy::Request>()?;
     module.add_class::<queue::Queue>()?;
     module.add_class::<queue::Acquiring>()?;
     module.add_class::<receipt::Receipt>()?;

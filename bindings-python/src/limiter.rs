@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use tidegate::{Begun, Document, Format, Limiter, Pending};
+use tidegate::{Begun, Document, Format, Limiter, LogEntry, Pending};
 
 use crate::args::{Asked, Awaited, Cost, Key, RequestId, Rules, Seconds};
 use crate::clock::Clock;
+use crate::counted::Counted;
 use crate::decision::Decision;
 use crate::queue::{Acquiring, Queue};
 use crate::receipt::Refundable;
@@ -31,6 +32,10 @@ impl Core {
     #[new]
     #[pyo3(signature = (document, format, clock = None))]
     fn new(py: Python<'_>, document: &Bound<'_, PyAny>, format: &str, clock: Option<&Clock>) -> PyResult<Core> {
+        // That of a policy, which Python's class is to wrap.
+        if let Ok(core) = document.cast::<Core>() {
+            return Ok(Core::of(core.get().open(py)?));
+        }
         let document = read(document, format)?.map_err(|error| error::raised(py, &error))?;
         let mut builder = Limiter::builder().document(&document);
         if let Some(clock) = clock {
@@ -105,6 +110,31 @@ impl Core {
     #[pyo3(signature = (rule, key, *, limits=None))]
     fn reset(&self, py: Python<'_>, rule: &str, key: Key, limits: Option<&str>) -> PyResult<()> {
         wait(py, reset(&self.open(py)?, rule, key, limits))
+    }
+
+    /// Adds to a plain counter of a rule and key whose window begins with the first hit; 0 only looks.
+    #[pyo3(signature = (rule, key, window, add=0))]
+    fn count(&self, py: Python<'_>, rule: &str, key: Key, window: Seconds, add: u64) -> PyResult<Counted> {
+        wait(py, self.open(py)?.count(rule, key, window.0).add(add)).map(Counted)
+    }
+
+    /// Takes units back from the window that began at `start`: never below 0, and nothing in another window.
+    fn take_back(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: Key,
+        window: Seconds,
+        units: u64,
+        start: u64,
+    ) -> PyResult<Counted> {
+        wait(py, self.open(py)?.count(rule, key, window.0).take_back(units, start)).map(Counted)
+    }
+
+    /// The requests in a sliding_window_log, as (microseconds since 1970, units).
+    #[pyo3(signature = (rule, key, *, limits=None))]
+    fn log(&self, py: Python<'_>, rule: &str, key: Key, limits: Option<&str>) -> PyResult<Vec<(u64, u32)>> {
+        Ok(entries(wait(py, log(&self.open(py)?, rule, key, limits))?))
     }
 
     #[pyo3(signature = (timeout=Seconds::FIVE), text_signature = "($self, timeout=5.0)")]
@@ -201,6 +231,48 @@ impl Core {
         submitted(py, reset(&self.open(py)?, rule, key, limits).submit(&queue.completions, ticket))
     }
 
+    #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+    fn _submit_count(
+        &self,
+        py: Python<'_>,
+        queue: &Queue,
+        ticket: u64,
+        rule: &str,
+        key: Key,
+        window: Seconds,
+        add: u64,
+    ) -> PyResult<()> {
+        submitted(py, self.open(py)?.count(rule, key, window.0).add(add).submit(&queue.completions, ticket))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+    fn _submit_take_back(
+        &self,
+        py: Python<'_>,
+        queue: &Queue,
+        ticket: u64,
+        rule: &str,
+        key: Key,
+        window: Seconds,
+        units: u64,
+        start: u64,
+    ) -> PyResult<()> {
+        let count = self.open(py)?.count(rule, key, window.0);
+        submitted(py, count.take_back(units, start).submit(&queue.completions, ticket))
+    }
+
+    fn _submit_log(
+        &self,
+        py: Python<'_>,
+        queue: &Queue,
+        ticket: u64,
+        rule: &str,
+        key: Key,
+        limits: Option<&str>,
+    ) -> PyResult<()> {
+        submitted(py, log(&self.open(py)?, rule, key, limits).submit(&queue.completions, ticket))
+    }
+
     fn _submit_ready(&self, py: Python<'_>, queue: &Queue, ticket: u64, timeout: Seconds) -> PyResult<()> {
         submitted(py, self.open(py)?.ready(timeout.0).submit(&queue.completions, ticket))
     }
@@ -215,6 +287,10 @@ impl Core {
 }
 
 impl Core {
+    pub(crate) fn of(limiter: Limiter) -> Core {
+        Core { limiter: RwLock::new(Some(limiter)) }
+    }
+
     fn open(&self, _py: Python<'_>) -> PyResult<Limiter> {
         let limiter = self.limiter.read().unwrap_or_else(PoisonError::into_inner);
         limiter.clone().ok_or_else(|| PyRuntimeError::new_err("the limiter is closed; make another"))
@@ -222,7 +298,7 @@ impl Core {
 }
 
 /// A document from its text, or from the file that a path names.
-fn read(document: &Bound<'_, PyAny>, format: &str) -> PyResult<tidegate::Result<Document>> {
+pub(crate) fn read(document: &Bound<'_, PyAny>, format: &str) -> PyResult<tidegate::Result<Document>> {
     let format = match format {
         "path" => return Ok(Document::read(document.extract::<PathBuf>()?)),
         "toml" => Format::Toml,
@@ -239,6 +315,18 @@ fn reset(limiter: &Limiter, rule: &str, key: Key, limits: Option<&str>) -> Pendi
     }
 }
 
+fn log(limiter: &Limiter, rule: &str, key: Key, limits: Option<&str>) -> Pending<Vec<LogEntry>> {
+    match limits {
+        None => limiter.log(rule, key),
+        Some(limits) => limiter.log_with_limits(rule, key, limits),
+    }
+}
+
+/// Of each request when it was, and its units.
+pub(crate) fn entries(log: Vec<LogEntry>) -> Vec<(u64, u32)> {
+    log.into_iter().map(|entry| (entry.at, entry.units)).collect()
+}
+
 /// A decision that memory knows is here already: to let go of the interpreter would take longer than it took.
 fn decided(py: Python<'_>, begun: tidegate::Result<Begun>) -> PyResult<Decision> {
     match begun.map_err(|error| error::raised(py, &error))? {
@@ -248,7 +336,7 @@ fn decided(py: Python<'_>, begun: tidegate::Result<Begun>) -> PyResult<Decision>
 }
 
 /// Waits on this thread while others may run; a signal such as Ctrl-C ends it, and calls the call off.
-fn wait<T: Send>(py: Python<'_>, mut pending: Pending<T>) -> PyResult<T> {
+pub(crate) fn wait<T: Send>(py: Python<'_>, mut pending: Pending<T>) -> PyResult<T> {
     loop {
         let result = py.detach(|| pending.wait_for(SLICE));
         logging::flush(py);
@@ -259,6 +347,6 @@ fn wait<T: Send>(py: Python<'_>, mut pending: Pending<T>) -> PyResult<T> {
     }
 }
 
-fn submitted<T>(py: Python<'_>, result: tidegate::Result<T>) -> PyResult<T> {
+pub(crate) fn submitted<T>(py: Python<'_>, result: tidegate::Result<T>) -> PyResult<T> {
     result.map_err(|error| error::raised(py, &error))
 }

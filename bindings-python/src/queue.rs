@@ -10,7 +10,10 @@ use pyo3::types::{PyBool, PyDict, PyList};
 use pyo3::{IntoPyObjectExt as _, intern};
 use tidegate::{Completed, Completions, Outcome, Submitted};
 
+use crate::counted::Counted;
 use crate::decision::Decision;
+use crate::limiter::entries;
+use crate::policy::Admission;
 use crate::{error, logging};
 
 #[pyclass(frozen, module = "tidegate._tidegate")]
@@ -54,8 +57,10 @@ impl Queue {
             let (future, limiter): (Bound<'py, PyAny>, Bound<'py, PyAny>) = call.extract()?;
             // Of a task that is cancelled, the future is done before the task comes to give it up.
             if future.is_none() || future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                if let Ok(Outcome::Decision(decision)) = result {
-                    unclaimed.append((limiter, Decision::from(decision)))?;
+                match result {
+                    Ok(Outcome::Decision(decision)) => unclaimed.append((limiter, Decision::from(decision)))?,
+                    Ok(Outcome::Admission(admission)) => admission.undo().detach(),
+                    _ => {}
                 }
                 continue;
             }
@@ -76,6 +81,9 @@ fn answer(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyAny>> {
     match outcome {
         Outcome::Decision(decision) => Decision::from(decision).into_bound_py_any(py),
         Outcome::Refunded(refunded) => Ok(PyBool::new(py, refunded).to_owned().into_any()),
+        Outcome::Admission(admission) => Admission(*admission).into_bound_py_any(py),
+        Outcome::Counted(counted) => Counted(counted).into_bound_py_any(py),
+        Outcome::Log(log) => entries(log).into_bound_py_any(py),
         _ => Ok(py.None().into_bound(py)),
     }
 }

@@ -179,7 +179,7 @@ impl Completions {
                 (Some(Ok(Outcome::Decision(decision))), Some(limiter)) => {
                     let _ = limiter.refund(&decision.receipt()).await;
                 }
-                (Some(Ok(Outcome::Admission(admission))), _) => admission.undo().await,
+                (Some(Ok(Outcome::Admission(admission))), _) => drop(admission.undo().await),
                 _ => {}
             }
         });

@@ -5,14 +5,17 @@
     >>> [bool(limiter.check("login", "alice")) for _ in range(3)]
     [True, True, False]
 
-A decision is true if the request may pass. `AsyncLimiter` is the same for asyncio, `tidegate.testing` has limiters on a
-clock that tests set.
+A decision is true if the request may pass. `AsyncLimiter` is the same for asyncio, `Policy` has the routes of a server,
+`tidegate.testing` has limiters on a clock that tests set.
 """
 
 from ._asyncio import AsyncLimiter
 from ._limiter import Limiter
+from ._policy import Policy
 from ._tidegate import (
+    Admission,
     CorruptState,
+    Counted,
     Decision,
     InvalidDocument,
     InvalidReceipt,
@@ -20,6 +23,7 @@ from ._tidegate import (
     InvalidRule,
     LimitDecision,
     Receipt,
+    Request,
     StoreRefused,
     StoreUnavailable,
     TidegateError,
@@ -30,8 +34,10 @@ from ._tidegate import (
 )
 
 __all__ = [
+    "Admission",
     "AsyncLimiter",
     "CorruptState",
+    "Counted",
     "Decision",
     "InvalidDocument",
     "InvalidReceipt",
@@ -39,7 +45,9 @@ __all__ = [
     "InvalidRule",
     "LimitDecision",
     "Limiter",
+    "Policy",
     "Receipt",
+    "Request",
     "StoreRefused",
     "StoreUnavailable",
     "TidegateError",

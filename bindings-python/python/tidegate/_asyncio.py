@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Tuple, Type
 
 from . import _document
 from ._limiter import Limiter
-from ._tidegate import Decision, Queue, Receipt
+from ._tidegate import Admission, Counted, Decision, Queue, Receipt
 
 A = TypeVar("A", bound="AsyncLimiter")
 Key = Union[str, bytes, Tuple[Union[str, bytes], ...]]
@@ -40,26 +40,38 @@ class _Port:
         self.tickets: Iterator[int] = itertools.count(1)
         # The future of each call that is on its way, or None where it was given up, and the limiter that takes back
         # what nobody waits for.
-        self.calls: Dict[int, Tuple[Optional["asyncio.Future[Any]"], Limiter]] = {}
+        self.calls: Dict[int, Tuple[Optional["asyncio.Future[Any]"], Optional[Limiter]]] = {}
         loop.add_reader(self.queue.fileno(), self.drain)
 
     def drain(self) -> None:
         for limiter, decision in self.queue.drain(self.calls):
             self.give_back(limiter, decision)
 
-    def give_up(self, limiter: Limiter, ticket: int, future: "asyncio.Future[Any]") -> None:
+    async def answer(self, loop: asyncio.AbstractEventLoop, ticket: int, limiter: Optional[Limiter]) -> Any:
+        """What comes of a call that was submitted."""
+        future = loop.create_future()
+        self.calls[ticket] = (future, limiter)
+        try:
+            return await future
+        except BaseException:
+            self.give_up(limiter, ticket, future)
+            raise
+
+    def give_up(self, limiter: Optional[Limiter], ticket: int, future: "asyncio.Future[Any]") -> None:
         """Of a call whose task is cancelled: what it charges, or has charged already, is given back."""
         if ticket in self.calls:
             self.calls[ticket] = (None, limiter)
         elif not future.cancelled() and future.exception() is None:
             self.give_back(limiter, future.result())
 
-    def give_back(self, limiter: Limiter, value: object) -> None:
-        if isinstance(value, Decision):
+    def give_back(self, limiter: Optional[Limiter], value: object) -> None:
+        if isinstance(value, Admission):
+            value.undo()
+        elif isinstance(value, Decision) and limiter is not None:
             limiter._give_back(self.queue, next(self.tickets), value)
 
 
-def _port(loop: asyncio.AbstractEventLoop) -> _Port:
+def port_of(loop: asyncio.AbstractEventLoop) -> _Port:
     """The loop's port. It stands in the loop itself, and so ends with it."""
     port: Optional[_Port] = getattr(loop, "_tidegate_port", None)
     if port is None or port.process is not _process:
@@ -109,11 +121,12 @@ class AsyncLimiter:
         deadline: Optional[float] = None,
     ) -> Decision:
         loop = asyncio.get_running_loop()
-        port, limiter = _port(loop), self._limiter
+        port, limiter = port_of(loop), self._limiter
         ticket = next(port.tickets)
         decision = limiter._submit_check(port.queue, ticket, rule, key, cost, limits, request_id, deadline)
         if decision is not None:
             return decision
+        # As in `answer`, without another coroutine: it is the path that must be fast.
         future = loop.create_future()
         port.calls[ticket] = (future, limiter)
         try:
@@ -133,12 +146,12 @@ class AsyncLimiter:
         deadline: Optional[float] = None,
     ) -> Decision:
         loop = asyncio.get_running_loop()
-        port, limiter = _port(loop), self._limiter
+        port, limiter = port_of(loop), self._limiter
         ticket = next(port.tickets)
         decision = limiter._submit_peek(port.queue, ticket, rule, key, cost, limits, request_id, deadline)
         if decision is not None:
             return decision
-        return await self._answer(loop, port, ticket)  # type: ignore[no-any-return]
+        return await port.answer(loop, ticket, self._limiter)  # type: ignore[no-any-return]
 
     # Both take the name of one rule, or the names of several.
     check_all = check
@@ -155,35 +168,56 @@ class AsyncLimiter:
         timeout: float = 10.0,
     ) -> Decision:
         loop = asyncio.get_running_loop()
-        port = _port(loop)
+        port = port_of(loop)
         ticket = next(port.tickets)
         acquiring = self._limiter._submit_acquire(port.queue, ticket, rule, key, cost, limits, deadline, timeout)
         try:
-            return await self._answer(loop, port, ticket)  # type: ignore[no-any-return]
+            return await port.answer(loop, ticket, self._limiter)  # type: ignore[no-any-return]
         except BaseException:
             acquiring.call_off()
             raise
 
     async def refund(self, receipt: Union[Receipt, Decision]) -> bool:
         loop = asyncio.get_running_loop()
-        port = _port(loop)
+        port = port_of(loop)
         ticket = next(port.tickets)
         self._limiter._submit_refund(port.queue, ticket, receipt)
-        return await self._answer(loop, port, ticket)  # type: ignore[no-any-return]
+        return await port.answer(loop, ticket, self._limiter)  # type: ignore[no-any-return]
 
     async def reset(self, rule: str, key: Key, *, limits: Optional[str] = None) -> None:
         loop = asyncio.get_running_loop()
-        port = _port(loop)
+        port = port_of(loop)
         ticket = next(port.tickets)
         self._limiter._submit_reset(port.queue, ticket, rule, key, limits)
-        await self._answer(loop, port, ticket)
+        await port.answer(loop, ticket, self._limiter)
+
+    async def count(self, rule: str, key: Key, window: float, add: int = 0) -> Counted:
+        loop = asyncio.get_running_loop()
+        port = port_of(loop)
+        ticket = next(port.tickets)
+        self._limiter._submit_count(port.queue, ticket, rule, key, window, add)
+        return await port.answer(loop, ticket, self._limiter)  # type: ignore[no-any-return]
+
+    async def take_back(self, rule: str, key: Key, window: float, units: int, start: int) -> Counted:
+        loop = asyncio.get_running_loop()
+        port = port_of(loop)
+        ticket = next(port.tickets)
+        self._limiter._submit_take_back(port.queue, ticket, rule, key, window, units, start)
+        return await port.answer(loop, ticket, self._limiter)  # type: ignore[no-any-return]
+
+    async def log(self, rule: str, key: Key, *, limits: Optional[str] = None) -> "list[tuple[int, int]]":
+        loop = asyncio.get_running_loop()
+        port = port_of(loop)
+        ticket = next(port.tickets)
+        self._limiter._submit_log(port.queue, ticket, rule, key, limits)
+        return await port.answer(loop, ticket, self._limiter)  # type: ignore[no-any-return]
 
     async def ready(self, timeout: float = 5.0) -> None:
         loop = asyncio.get_running_loop()
-        port = _port(loop)
+        port = port_of(loop)
         ticket = next(port.tickets)
         self._limiter._submit_ready(port.queue, ticket, timeout)
-        await self._answer(loop, port, ticket)
+        await port.answer(loop, ticket, self._limiter)
 
     def metrics(self) -> Any:
         return self._limiter.metrics()
@@ -207,13 +241,3 @@ class AsyncLimiter:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a limiter cannot be pickled; make one in each process, of the same rules and url")
-
-    async def _answer(self, loop: asyncio.AbstractEventLoop, port: _Port, ticket: int) -> Any:
-        """What comes of a call that was submitted."""
-        future = loop.create_future()
-        port.calls[ticket] = (future, self._limiter)
-        try:
-            return await future
-        except BaseException:
-            port.give_up(self._limiter, ticket, future)
-            raise

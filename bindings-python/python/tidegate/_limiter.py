@@ -36,6 +36,11 @@ class Limiter(Core):
     def _made(cls: Type[L], document: Any, format: str, clock: Optional[Clock] = None) -> L:
         return super().__new__(cls, document, format, clock)
 
+    @classmethod
+    def _of(cls: Type[L], core: Core) -> L:
+        """A limiter that is there already."""
+        return super().__new__(cls, core, "limiter")
+
     # Both take the name of one rule, or the names of several.
     check_all = Core.check
     peek_all = Core.peek

@@ -20,12 +20,14 @@ from typing import Any, Mapping, Optional, Type, TypeVar
 from . import _document
 from ._asyncio import AsyncLimiter
 from ._limiter import Limiter
+from ._policy import Policy
 from ._tidegate import Clock, Decision
 
-__all__ = ["AsyncMemoryLimiter", "FakeClock", "MemoryLimiter"]
+__all__ = ["AsyncMemoryLimiter", "FakeClock", "MemoryLimiter", "MemoryPolicy"]
 
 M = TypeVar("M", bound="MemoryLimiter")
 F = TypeVar("F", bound="FakeClock")
+P = TypeVar("P", bound="MemoryPolicy")
 
 #: A minute, an hour, a day of no importance: the first of January 2030, UTC.
 START = 1_893_456_000
@@ -90,6 +92,20 @@ class AsyncMemoryLimiter(AsyncLimiter):
 
     async def acquire(self, rule: str, key: Any, **options: Any) -> Decision:
         return self._limiter.acquire(rule, key, **options)
+
+
+class MemoryPolicy(Policy):
+    """A policy in memory on a fake clock, of an application's own document: its URL is left alone."""
+
+    clock: FakeClock
+
+    def __new__(
+        cls: Type[P], document: _document.Document, format: Optional[str] = None, *, clock: Optional[FakeClock] = None
+    ) -> P:
+        clock = FakeClock() if clock is None else clock
+        made = cls._made(*_document.of_document(document, format), clock)
+        made.clock = clock
+        return made
 
 
 def _micros(seconds: float) -> int:

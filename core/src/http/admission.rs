@@ -153,6 +153,11 @@ impl Admission {
         let gives_back = judged.outcome == Outcome::Allowed
             && judged.matched().is_some_and(|route| route.refund.holds(status))
             && !judged.settled.swap(true, Ordering::AcqRel);
+        self.give_back(gives_back)
+    }
+
+    fn give_back(&self, gives_back: bool) -> Pending<bool> {
+        let judged = &self.judged;
         let receipts: Vec<Receipt> = if gives_back { receipts(judged.own().iter()) } else { Vec::new() };
         let state = Arc::clone(&judged.state);
         Pending::new(async move {
@@ -174,12 +179,13 @@ impl Admission {
         Ok(Admit::new(state, Some(place), Vec::new(), None).told(Outcome::Invalid, Vec::new(), 0, Vec::new()))
     }
 
-    /// Gives everything back, where nobody is there to take the answer.
-    pub(crate) async fn undo(&self) {
-        let judged = &self.judged;
-        let refunds =
-            receipts(judged.own().iter()).iter().map(|receipt| judged.state.limiter.refund(receipt)).collect();
-        all(refunds).await;
+    /// Gives back all that it charged, whatever the route says: for a request that nobody answers any more. What an
+    /// admission before this one charged stays.
+    ///
+    /// # Errors
+    /// (Of the call that is returned.) What the store says.
+    pub fn undo(&self) -> Pending<bool> {
+        self.give_back(!self.judged.settled.swap(true, Ordering::AcqRel))
     }
 
     /// What was decided on these keys before, where it counts in the same buckets.

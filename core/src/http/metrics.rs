@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use serde::Serialize;
+
 use super::admission::Outcome;
 use crate::metrics::{Metrics, Page};
 
 /// What a policy has counted since it was made. No key is in it.
 #[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyMetrics {
     /// What its limiter has counted.
     pub limiter: Metrics,
@@ -28,16 +30,21 @@ pub struct PolicyMetrics {
 
 /// How often requests of one route had one outcome.
 #[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RouteCount {
     /// The route's name.
     pub route: String,
     /// Whether the route only reports, so that all of these passed.
     pub is_shadow: bool,
     /// The outcome.
+    #[serde(serialize_with = "outcome")]
     pub outcome: Outcome,
     /// How often.
     pub count: u64,
+}
+
+fn outcome<S: serde::Serializer>(outcome: &Outcome, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(outcome.name())
 }
 
 /// The outcomes of one route's requests.
@@ -107,6 +114,12 @@ impl PolicyMetrics {
             reloads: read(&totals.reloads),
             reloads_refused: read(&totals.reloads_refused),
         }
+    }
+
+    /// The same as one JSON object of the same fields, with names for outcomes: for bindings.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and text can be written")
     }
 
     /// The text that Prometheus scrapes: the limiter's, and the policy's own below it.

@@ -117,6 +117,17 @@ impl Policy {
         Policy::begin(&document, Clock::Asked, Some(Watched { path, began, next, text, seen }))
     }
 
+    /// A policy in memory, whatever the document's url and `TIDEGATE_URL` say, whose time the caller sets, in
+    /// microseconds since 1970: for tests of what uses one.
+    ///
+    /// # Errors
+    /// As [`Policy::new`].
+    pub fn in_memory_at(document: &Document, clock: &Arc<AtomicU64>) -> Result<Policy> {
+        let limiter = Limiter::builder().document(document).in_memory_at(clock).build()?;
+        let clock = Clock::Given(Arc::clone(clock));
+        Ok(Policy::of(State::on(limiter, document, clock.clone(), None)?, clock, None))
+    }
+
     /// A policy whose time the caller sets, in microseconds since 1970: for tests.
     ///
     /// # Errors
@@ -127,10 +138,12 @@ impl Policy {
     }
 
     fn begin(document: &Document, clock: Clock, watched: Option<Watched>) -> Result<Policy> {
-        let state = State::new(document, clock.clone(), None)?;
-        Ok(Policy {
-            shared: Arc::new(Shared { state: ArcSwap::from_pointee(state), watched, clock, turn: Mutex::default() }),
-        })
+        Ok(Policy::of(State::new(document, clock.clone(), None)?, clock, watched))
+    }
+
+    fn of(state: State, clock: Clock, watched: Option<Watched>) -> Policy {
+        let shared = Shared { state: ArcSwap::from_pointee(state), watched, clock, turn: Mutex::default() };
+        Policy { shared: Arc::new(shared) }
     }
 
     /// A request, by its method and its path as the application's router sees it: that chooses its route. A query string
@@ -197,6 +210,21 @@ impl Policy {
         old.totals.reloaded(new.is_ok());
         self.shared.state.store(Arc::new(new?));
         Ok(())
+    }
+
+    /// A policy of other rules and routes beside this one, on the same store: it shares connections and state, so that
+    /// a rule and a key are one bucket in both. It counts for itself, and no file is watched for it.
+    ///
+    /// # Errors
+    /// `invalid_document` for another `[store]`; as [`Policy::new`].
+    pub fn beside(&self, document: &Document) -> Result<Policy> {
+        let state = self.shared.state.load_full();
+        if !state.document.same_store(document) {
+            return Err(invalid("the document has another store; write the same [store] as in the policy beside it"));
+        }
+        let limiter = state.limiter.with_rules(document.rules().to_vec())?;
+        let state = State::on(limiter, document, self.shared.clock.clone(), None)?;
+        Ok(Policy::of(state, self.shared.clock.clone(), None))
     }
 
     /// What was counted since it was made.
@@ -286,14 +314,18 @@ impl Watched {
 
 impl State {
     fn new(document: &Document, clock: Clock, before: Option<&State>) -> Result<State> {
-        let site = Arc::clone(document.site());
-        if site.is_empty() {
-            return Err(invalid("the document has no routes; write [[routes]] with path and rules, or [http.default]"));
-        }
         let limiter = match before.filter(|before| before.document.same_store(document)) {
             Some(before) => before.limiter.with_rules(document.rules().to_vec())?,
             None => limiter(document, &clock)?,
         };
+        State::on(limiter, document, clock, before)
+    }
+
+    fn on(limiter: Limiter, document: &Document, clock: Clock, before: Option<&State>) -> Result<State> {
+        let site = Arc::clone(document.site());
+        if site.is_empty() {
+            return Err(invalid("the document has no routes; write [[routes]] with path and rules, or [http.default]"));
+        }
         let plans = |route: &Route| route.groups.iter().map(|group| limiter.plan_of(&group.rules)).collect();
         let plans = site.routes.iter().map(plans).collect::<Result<_>>()?;
         let mut counted = before.map(|before| before.counted.clone()).unwrap_or_default();

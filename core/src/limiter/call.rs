@@ -60,8 +60,8 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// Lets it go on without anybody who waits for it. In memory it is done at once.
-    pub(crate) fn detach(mut self) {
+    /// Lets it go on without anybody who waits for it, or learns what becomes of it. In memory it is done at once.
+    pub fn detach(mut self) {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         if self.0.as_mut().poll(&mut context).is_pending()
             && let Ok(handle) = crate::io::handle()
