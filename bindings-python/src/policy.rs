@@ -207,6 +207,15 @@ impl Request {
         Ok(request.client_address().map(|address| address.to_string()))
     }
 
+    /// The client's address as it stands in keys: IPv6 by its prefix.
+    #[pyo3(
+        signature = (peer=None, headers=None),
+        text_signature = "($self, peer=None, headers=())"
+    )]
+    fn client_key(&self, peer: Option<Lossy>, headers: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
+        Ok(self.told(peer, headers, None, None, None, None)?.client_key())
+    }
+
     fn __repr__(&self) -> String {
         format!("<Request of route {:?}>", self.0.route().unwrap_or("-"))
     }
@@ -308,10 +317,16 @@ impl Admission {
         PyTuple::new(py, self.0.decisions().iter().cloned().map(Decision::from).collect::<Vec<_>>())
     }
 
-    /// Gives the charge back where the route's `refund_status` has the response's status, in the background. Once;
-    /// later calls do nothing.
-    fn settle(&self, status: u16) {
-        self.0.settle(status).detach();
+    /// Gives the charge back where the route's `refund_status` has the response's status: in the background, or with
+    /// `wait`, which tells whether anything was. Once; later calls do nothing.
+    #[pyo3(signature = (status, *, wait=false))]
+    fn settle(&self, py: Python<'_>, status: u16, wait: bool) -> PyResult<Option<bool>> {
+        let pending = self.0.settle(status);
+        if wait {
+            return crate::limiter::wait(py, pending).map(Some);
+        }
+        pending.detach();
+        Ok(None)
     }
 
     /// Gives back all that it charged, in the background: for a request that nobody answers any more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from typing import Any
 
@@ -24,9 +25,10 @@ HISTORIES = [
     "clock_steps",
     "changes",
     "stored_values",
+    "counts",
 ]
-# What looks at Redis or plants something there is the Rust tests' business, and Python has no counts.
-UNTOLD = {"set", "persist", "count"}
+# What looks at Redis or plants something there is the Rust tests' business.
+UNTOLD = {"set", "persist"}
 NUMBERS = itertools.count()
 
 
@@ -55,6 +57,13 @@ def test_histories(name, store, request):
             assert not missing, f"{case['name']}, step {number} {step}: {missing}"
         played += 1
     assert played > 5
+
+
+def part(given: Any) -> Any:
+    """Text or bytes, as the files write them."""
+    if isinstance(given, str):
+        return given
+    return bytes.fromhex(given["hex"]) if "hex" in given else given["text"] * given["times"]
 
 
 class Scene:
@@ -113,6 +122,19 @@ class Scene:
 
     def do_peek(self, step: Any) -> Any:
         return told(self.limiter.peek(step["rule"], step["key"], **self.options(step)))
+
+    def do_count(self, step: Any) -> Any:
+        told, window, units = [step["rule"], step["key"]], step["window_us"] / 1_000_000, step["n"]
+        if units >= 0:
+            counted = self.limiter.count(*told, window, units)
+        else:
+            counted = self.limiter.take_back(*told, window, -units, self.start + step["start_us"])
+        start = counted.start - self.start if counted.start else None
+        return {
+            "total": counted.total,
+            "time_left_us": math.ceil(counted.left * 1000),
+            "start_us": start and -(-start // 1000),
+        }
 
     def do_refund(self, step: Any) -> Any:
         return {"refunded": self.limiter.refund(self.receipts[step["receipt"]])}
@@ -195,11 +217,6 @@ def test_documents_are_judged_as_everywhere():
 
 
 def test_keys_are_told_apart_and_refused_as_everywhere():
-    def part(given: Any) -> Any:
-        if isinstance(given, str):
-            return given
-        return bytes.fromhex(given["hex"]) if "hex" in given else given["text"] * given["times"]
-
     for case in cases("keys"):
         store = {name: case[name] for name in ["prefix", "key_secret"] if name in case}
         key = case["key"]
