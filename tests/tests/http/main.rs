@@ -1,5 +1,6 @@
 //! HTTP: what the vectors of requests cannot say.
 
+mod beside;
 mod failures;
 mod policies;
 mod reload;
