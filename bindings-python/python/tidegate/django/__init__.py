@@ -1,0 +1,21 @@
+"""Tidegate for Django: ``RateLimitMiddleware`` for ``MIDDLEWARE``, ``ratelimit`` for views, signals, checks, commands."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .middleware import RateLimitMiddleware
+    from .signals import rate_limited, store_degraded
+
+__all__ = ["RateLimitMiddleware", "rate_limited", "store_degraded"]
+
+# INSTALLED_APPS imports this package before there are settings to be read.
+_WHERE = {"RateLimitMiddleware": "middleware", "rate_limited": "signals", "store_degraded": "signals"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_WHERE[name]}", __name__), name)

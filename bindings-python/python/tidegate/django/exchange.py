@@ -1,0 +1,188 @@
+"""Between a request of Django's and the policy: what it is told, and what the response is to have."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from functools import lru_cache
+from typing import Any, Dict, List, Optional, Tuple
+from urllib.parse import quote
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.dispatch import Signal
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.cache import patch_vary_headers
+from django.utils.functional import SimpleLazyObject
+
+from .. import Admission, Request
+from .conf import Function, Settings
+from .signals import rate_limited, store_degraded
+
+logger = logging.getLogger("tidegate.django")
+
+WITHOUT_STORE = ("local", "open", "closed")
+"""The origins of decisions by ``on_error``."""
+
+
+def path(http: HttpRequest) -> str:
+    """The whole path as it was on the wire: Django has decoded it."""
+    return quote(http.path, safe="/", errors="surrogatepass")
+
+
+def told(settings: Settings, request: Request, http: HttpRequest) -> Dict[str, Any]:
+    """What ``Policy.admit`` is told of a request: no more than its route needs."""
+    asked = _asked(settings, request)
+    return _told(request, http, {what: _sync(function, http) for what, function in asked.items()})
+
+
+async def told_async(settings: Settings, request: Request, http: HttpRequest) -> Dict[str, Any]:
+    """``told`` on a loop. Functions may be coroutine functions; others run on the loop, and must not wait."""
+    answers = {}
+    for what, function in _asked(settings, request).items():
+        answer = (_async_user if function is _user else function)(http)
+        answers[what] = await answer if inspect.isawaitable(answer) else answer
+    return _told(request, http, answers)
+
+
+def apply(http: HttpRequest, admission: Admission) -> None:
+    """Leaves the admission on the request, as ``ratelimit``, and tells who listens."""
+    for signal in _heard(http, admission):
+        signal.send_robust(type(http), request=http, admission=admission)
+
+
+async def apply_async(http: HttpRequest, admission: Admission) -> None:
+    """``apply`` on a loop. Receivers that are not coroutine functions run in a thread."""
+    for signal in _heard(http, admission):
+        send = getattr(signal, "asend_robust", None) or sync_to_async(signal.send_robust)
+        await send(type(http), request=http, admission=admission)
+
+
+def response(admission: Admission) -> HttpResponse:
+    """The response to a request that may not pass."""
+    return HttpResponse(admission.body or "", status=admission.status, headers=dict(admission.headers))
+
+
+def tell(response: HttpResponseBase, admission: Admission) -> None:
+    """Gives a response the fields that it does not have yet, and gives back what its status says."""
+    for name, value in admission.headers:
+        if name == "Vary":
+            patch_vary_headers(response, [value])
+        elif name not in response:
+            response[name] = value
+    admission.settle(response.status_code)
+
+
+def _asked(settings: Settings, request: Request) -> Dict[Tuple[str, str], Function]:
+    """The functions whose answers a request needs."""
+    asked: Dict[Tuple[str, str], Function] = {}
+    if request.needs_user:
+        asked["user", ""] = settings.user or _user
+    for name in request.needs_values:
+        if name in settings.values:
+            asked["value", name] = settings.values[name]
+    for question in request.needs_answers:
+        if question in settings.answers:
+            asked["answer", question] = settings.answers[question]
+    return asked
+
+
+def _told(request: Request, http: HttpRequest, answers: Dict[Tuple[str, str], Any]) -> Dict[str, Any]:
+    # A server that listens on a socket in the file system has no address for its peers.
+    told: Dict[str, Any] = {"peer": http.META.get("REMOTE_ADDR") or "unix", "headers": _headers(request, http)}
+    for (kind, name), answer in answers.items():
+        if kind == "user":
+            told["user"] = answer
+        elif kind == "value" and answer is not None:
+            told.setdefault("values", {})[name] = answer
+        elif kind == "answer" and answer:
+            told.setdefault("answers", []).append(name)
+    before = getattr(http, "ratelimit", None)
+    if isinstance(before, Admission):
+        told["after"] = before
+    return told
+
+
+def _headers(request: Request, http: HttpRequest) -> List[Tuple[str, str]]:
+    meta = http.META
+    return [(name, meta[key]) for name in request.needs_headers if (key := _meta(name)) in meta]
+
+
+@lru_cache(maxsize=256)
+def _meta(header: str) -> str:
+    """A header's name in ``request.META``."""
+    name = header.upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+
+
+def _sync(function: Function, http: HttpRequest) -> Any:
+    answer = function(http)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise ImproperlyConfigured(
+            f"{function!r} of TIDEGATE is async, and this request is not: write a plain function"
+        )
+    return answer
+
+
+def _user(http: HttpRequest) -> Optional[str]:
+    """The key of whoever is logged in."""
+    try:
+        user = http.user
+    except AttributeError:
+        raise ImproperlyConfigured(
+            "a rule of TIDEGATE needs the user, whom nobody has looked at yet: write RateLimitMiddleware behind "
+            "AuthenticationMiddleware in MIDDLEWARE, or TIDEGATE['USER']"
+        ) from None
+    return _key(user)
+
+
+async def _async_user(http: HttpRequest) -> Optional[str]:
+    user = getattr(http, "user", None)
+    if user is not None and not isinstance(user, SimpleLazyObject):
+        return _key(user)
+    if hasattr(http, "auser"):
+        return _key(await http.auser())
+    return await sync_to_async(_user)(http)  # Django 4.2 has no other way to the session
+
+
+def _key(user: Any) -> Optional[str]:
+    return str(user.pk) if user.is_authenticated else None
+
+
+def _heard(http: HttpRequest, admission: Admission) -> List[Signal]:
+    http.ratelimit = admission
+    signals = [rate_limited] if admission.outcome == "refused" else []
+    origins = {decision.origin for decision in admission.decisions}
+    if not origins.isdisjoint(WITHOUT_STORE):
+        _outage.failed()
+        signals.append(store_degraded)
+    elif "store" in origins:
+        _outage.answered()
+    return [signal for signal in signals if signal.receivers]
+
+
+class _Outage:
+    """One line in the log when the store begins to fail, and one when it is back: not one for each request."""
+
+    QUIET = 1.0
+    """Seconds without a failure, after which it is back: of a cluster, one node may fail and others answer."""
+
+    def __init__(self) -> None:
+        self.last: Optional[float] = None
+
+    def failed(self) -> None:
+        if self.last is None:
+            logger.warning("the store does not answer; until it does, each rule's on_error decides")
+        self.last = time.monotonic()
+
+    def answered(self) -> None:
+        if self.last is not None and time.monotonic() - self.last >= self.QUIET:
+            self.last = None
+            logger.info("the store answers again")
+
+
+_outage = _Outage()
