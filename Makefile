@@ -49,8 +49,8 @@ test-python: wheel-python
 	cd bindings-python && TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers $(VENV)/bin/pytest $(TESTS)
 
 lint-python: wheel-python
-	$(VENV)/bin/ruff format --check bindings-python
-	$(VENV)/bin/ruff check bindings-python
+	$(VENV)/bin/ruff format --check --config bindings-python/pyproject.toml bindings-python examples
+	$(VENV)/bin/ruff check --config bindings-python/pyproject.toml bindings-python examples
 	cd bindings-python && $(VENV)/bin/mypy && $(VENV)/bin/python -m mypy.stubtest tidegate._tidegate
 
 chaos:

@@ -1,4 +1,4 @@
-"""Tidegate for Django: ``RateLimitMiddleware`` for ``MIDDLEWARE``, ``ratelimit`` for views, signals, checks, commands."""
+"""Tidegate for Django: ``RateLimitMiddleware``, ``ratelimit`` for views, signals, checks, commands."""
 
 from __future__ import annotations
 
