@@ -1,5 +1,9 @@
 //! `tidegate._tidegate`: what Python calls of the core. Nothing is judged here; each file carries one thing over the
 //! border. No other thread ever calls Python: results come through queues that Python's own threads drain.
+//!
+//! More than the few hundred lines that a binding should have: each call is there for threads and for loops, with the
+//! keywords that Python's users read in signatures, and decisions, receipts, admissions and errors are classes that can
+//! be compared, pickled and told apart.
 
 #![allow(clippy::needless_pass_by_value, reason = "what Python gives comes by value")]
 
