@@ -21,6 +21,15 @@ from conftest import Servers
 TOOLS = ["pytest-asyncio==1.5.0", "pytest-lazy-fixtures==1.4.0"]
 TESTS = ["tests/test_strategy.py", "tests/aio/test_strategy.py", "tests/integration/test_concurrency.py"]
 
+PYTEST = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+markers =
+  flaky
+  integration
+"""
+
 CONFTEST = """
 import pytest
 from conftest_storages import reset
@@ -81,7 +90,7 @@ def adapt(source: pathlib.Path, redis: str, cluster: str) -> None:
     (tests / "utils.py").write_text(utils.replace("all_storage = ", REPLACED, 1))
     # Not theirs is run, but what is installed.
     (source / "limits").rename(source / "unused")
-    (source / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nmarkers =\n  flaky\n  integration\n")
+    (source / "pytest.ini").write_text(PYTEST)
 
 
 def main() -> int:
@@ -96,7 +105,7 @@ def main() -> int:
         paths = f"import sys; sys.path[:0] = [{str(source)!r}]; sys.path.append({str(folder / 'tools')!r}); "
         run = [sys.executable, "-c", paths + "import pytest; sys.exit(pytest.main(sys.argv[1:]))"]
         plugins = ["-p", "pytest_asyncio", "-p", "pytest_lazy_fixtures"]
-        outcome = subprocess.run([*run, *plugins, "-q", *TESTS, *sys.argv[1:]], cwd=source).returncode
+        outcome = subprocess.run([*run, *plugins, "-q", "-W", "ignore", *TESTS, *sys.argv[1:]], cwd=source).returncode
     redis.end()
     cluster.end()
     return outcome

@@ -5,18 +5,19 @@ import re
 
 import pytest
 import tidegate
+import tidegate.limits
 import tidegate.testing
 from conftest import ROOT
 
 
-@pytest.mark.parametrize("module", [tidegate, tidegate.testing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [tidegate, tidegate.limits, tidegate.testing], ids=lambda module: module.__name__)
 def test_doctests(module):
     failed, tried = doctest.testmod(module)
     assert tried
     assert not failed
 
 
-@pytest.mark.parametrize("page", ["README.md", "bindings-python/README.md"])
+@pytest.mark.parametrize("page", ["README.md", "bindings-python/README.md", "docs/migrating-limits.md"])
 def test_snippets(page):
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert snippets

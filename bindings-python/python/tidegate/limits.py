@@ -91,11 +91,7 @@ class TidegateStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport)
 
     def check(self) -> bool:
         """Whether the store answers within the deadline."""
-        try:
-            self._limiter.count(_RULE, "check", 1)
-        except _FAILURES:
-            return False
-        return True
+        return self._limiter.peek(_RULE, "check", limits=_limits(1, 1, _MOVING)).failure is None
 
     def reset(self) -> Optional[int]:
         """In memory only: a server's keys are not searched for. There it raises `NotImplementedError`."""
@@ -164,11 +160,7 @@ class AsyncTidegateStorage(aio.Storage, aio.MovingWindowSupport, aio.SlidingWind
 
     async def check(self) -> bool:
         """Whether the store answers within the deadline."""
-        try:
-            await self._limiter.count(_RULE, "check", 1)
-        except _FAILURES:
-            return False
-        return True
+        return (await self._limiter.peek(_RULE, "check", limits=_limits(1, 1, _MOVING))).failure is None
 
     async def reset(self) -> Optional[int]:
         """In memory only: a server's keys are not searched for. There it raises `NotImplementedError`."""
@@ -215,7 +207,7 @@ def _document(uri: str, options: Dict[str, Any]) -> Dict[str, Any]:
     store = {"deadline": "1s", **options}
     if not url.startswith("memory:"):
         store["url"] = url
-    return {"version": 1, "store": store, "rules": {_RULE: "0/s"}}
+    return {"version": 1, "store": store, "rules": {_RULE: {"limits": "0/s", "on_error": "deny"}}}
 
 
 def _made(document: Dict[str, Any]) -> Limiter:
