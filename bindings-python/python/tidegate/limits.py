@@ -126,12 +126,14 @@ class TidegateStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport)
         return _judged(self._limiter.check(_RULE, key, cost=amount, limits=limits)).allowed
 
     def _used(self, key: str, limit: int, expiry: int, algorithm: str) -> Tuple[int, Optional[float]]:
-        """The units in the window, and the seconds until one of them is free."""
+        """The units in the window, and the seconds until one of them is free; none where there are none."""
         seen = _judged(self._limiter.peek(_RULE, key, limits=_limits(limit, expiry, algorithm)))
         used = limit - seen.remaining
-        if 0 < used < limit:
-            seen = _judged(self._limiter.peek(_RULE, key, limits=_limits(used, expiry, algorithm)))
-        return used, seen.retry_after
+        if used == 0 or not seen.allowed:
+            return used, seen.retry_after
+        # A limit that is used up tells when the next unit fits. It fits already if one left in the meantime.
+        seen = _judged(self._limiter.peek(_RULE, key, limits=_limits(used, expiry, algorithm)))
+        return used, seen.retry_after or 0.0
 
 
 class AsyncTidegateStorage(aio.Storage, aio.MovingWindowSupport, aio.SlidingWindowCounterSupport):
@@ -197,9 +199,11 @@ class AsyncTidegateStorage(aio.Storage, aio.MovingWindowSupport, aio.SlidingWind
     async def _used(self, key: str, limit: int, expiry: int, algorithm: str) -> Tuple[int, Optional[float]]:
         seen = _judged(await self._limiter.peek(_RULE, key, limits=_limits(limit, expiry, algorithm)))
         used = limit - seen.remaining
-        if 0 < used < limit:
-            seen = _judged(await self._limiter.peek(_RULE, key, limits=_limits(used, expiry, algorithm)))
-        return used, seen.retry_after
+        if used == 0 or not seen.allowed:
+            return used, seen.retry_after
+        # A limit that is used up tells when the next unit fits. It fits already if one left in the meantime.
+        seen = _judged(await self._limiter.peek(_RULE, key, limits=_limits(used, expiry, algorithm)))
+        return used, seen.retry_after or 0.0
 
 
 def _document(uri: str, options: Dict[str, Any]) -> Dict[str, Any]:
