@@ -1,0 +1,67 @@
+"""What the files of several frameworks need."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
+from urllib.parse import quote
+
+from ._policy import Policy
+from ._tidegate import InvalidRequest, Request
+
+Ask = Callable[[Any], Any]
+
+# What `quote` need not touch, beside letters, digits and "_.-~".
+_SAFE = "/!$&'()*+,;=:@"
+
+
+def policy_of(policy: Any) -> Policy:
+    """A policy as it is, or one of a document: a dictionary, or the path of a file."""
+    return policy if isinstance(policy, Policy) else Policy(policy)
+
+
+def encoded(path: Union[str, bytes]) -> str:
+    """A decoded path, percent-encoded again. It is what the application's router sees, where `%2F` parts segments too.
+
+    A path of characters that UTF-8 does not have is none of the application's, and no reason to fail.
+    """
+    return quote(path.encode("utf-8", "surrogatepass") if isinstance(path, str) else path, safe=_SAFE)
+
+
+def identity(value: Any) -> Any:
+    """A user, or a part of a key, as it is told: numbers stay, since they may be costs; anything else is text."""
+    if value is None or isinstance(value, (bytes, int)):
+        return value
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+def user(value: Any) -> Any:
+    """A user as it is told: of the application's numbers, text."""
+    return str(value) if isinstance(value, int) else identity(value)
+
+
+class Asks:
+    """What the application is asked of a request, where its route needs it."""
+
+    def __init__(
+        self, user: Optional[Ask], values: Optional[Mapping[str, Ask]], answers: Optional[Mapping[str, Ask]]
+    ) -> None:
+        self.user, self.values, self.answers = user, dict(values or {}), dict(answers or {})
+        for name, ask in [("user", user or str), *self.values.items(), *self.answers.items()]:
+            if not callable(ask):
+                raise TypeError(f"{name} is to be a callable, which is asked for each request that needs it")
+
+    def warn(self, log: logging.Logger, policy: Policy, routes: Iterable[str]) -> None:
+        """Says what routes need and nobody was told how to find: their rules would not hold."""
+        for route in routes:
+            with contextlib.suppress(InvalidRequest):  # the default route need not have a name
+                needs = policy.named("GET", route)
+                for what in self._missing(needs):
+                    log.warning("route %s needs %s, which is not there", route, what)
+
+    def _missing(self, needs: Request) -> Iterator[str]:
+        if needs.needs_user and self.user is None:
+            yield "user="
+        yield from (f"values[{name!r}]" for name in needs.needs_values if name not in self.values)
+        yield from (f"answers[{name!r}]" for name in needs.needs_answers if name not in self.answers)
