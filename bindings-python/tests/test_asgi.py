@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 from test_asyncio import Pauses
-from tidegate import Policy
+from tidegate import InvalidRequest, Policy
 from tidegate.asgi import RateLimitMiddleware, path_of, peer_of
 from tidegate.fastapi import RateLimit, RateLimited
 from tidegate.testing import MemoryPolicy
@@ -137,6 +137,14 @@ def test_what_is_missing_is_told_of_at_start_and_a_cost_is_an_error(caplog):
         RateLimitMiddleware(http.app, document(), user="alice")
 
 
+@pytest.mark.parametrize("cost", [0, -1, 2**70, "many", 10_000_001, "\ud800"])
+def test_a_cost_that_is_none_is_an_error(cost, caplog):
+    route = {**LOGIN, "cost": "app:units"}
+    http = client(application(MemoryPolicy(document(route)), values={"units": lambda scope: cost}))
+    assert http.get("/login").status_code == 500
+    assert "could not be judged" in caplog.text
+
+
 def test_statuses_give_back_and_errors_do():
     once = {**LOGIN, "rules": "once"}
     policy = MemoryPolicy(document(once, rules={"once": "1/m"}))
@@ -234,6 +242,13 @@ def test_h1_a_forged_header_changes_nothing():
     assert [answer.status_code for answer in answers] == [200, 200, 429]
 
 
+def without_denials(app):
+    async def server(scope, receive, send):
+        await app({**scope, "extensions": None}, receive, send)
+
+    return server
+
+
 def test_handshakes_of_websockets():
     async def chat(websocket):
         await websocket.accept()
@@ -252,10 +267,8 @@ def test_handshakes_of_websockets():
     assert refused.value.headers["retry-after"] == "60"
     assert refused.value.json()["status"] == 429
 
-    async def without(scope, receive, send):
-        await app({**scope, "extensions": {}}, receive, send)
-
-    with pytest.raises(WebSocketDisconnect) as refused, client(without).websocket_connect("/login"):
+    http = client(without_denials(app))
+    with pytest.raises(WebSocketDisconnect) as refused, http.websocket_connect("/login"):
         pass
     assert refused.value.code == 1008
 
@@ -299,7 +312,11 @@ def test_a_dependency_of_fastapi():
     with pytest.raises(WebSocketDenialResponse) as denied, http.websocket_connect("/chat"):
         pass
     assert denied.value.status_code == 429
-    with pytest.raises(Exception, match="nope"):
+    http = client(without_denials(http.app))
+    with pytest.raises(WebSocketDisconnect) as closed, http.websocket_connect("/chat"):
+        pass
+    assert closed.value.code == 1008
+    with pytest.raises(InvalidRequest, match="nope"):
         RateLimit("nope", document())
 
 
@@ -315,10 +332,11 @@ def test_a_dependency_beside_the_middleware_is_settled_and_told_by_it():
     assert [http.post("/sign-in").status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_an_application_may_render_refusals_itself():
+@pytest.mark.parametrize("handled", [RateLimited, 429])
+def test_an_application_may_render_refusals_itself(handled):
     app = fast(MemoryPolicy(document()))
 
-    @app.exception_handler(RateLimited)
+    @app.exception_handler(handled)
     async def own(request, error):
         return JSONResponse({"slow down": error.admission.route}, error.status_code, error.headers)
 
@@ -366,15 +384,16 @@ app.add_middleware(RateLimitMiddleware, policy={
     "store": {"url": os.environ["URL"], "prefix": os.environ["PREFIX"], "deadline": "20s"},
     "rules": {"login": {"limits": "150/h", "on_error": "deny"}},
     "routes": [{"path": "/login", "rules": "login", "key": "ip"}],
+    "http": {"trusted_proxies": ["unix"]},
 })
 """
 
 
 class Uvicorn:
-    def __init__(self, folder, url, prefix):
+    def __init__(self, folder, url, prefix, listen="--port=0"):
         (folder / "service.py").write_text(SERVICE)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "--port=0", "--no-access-log", "service:app"],
+            [sys.executable, "-m", "uvicorn", listen, "--no-proxy-headers", "--no-access-log", "service:app"],
             cwd=folder,
             env={**os.environ, "URL": url, "PREFIX": prefix},
             stderr=subprocess.PIPE,
@@ -382,7 +401,8 @@ class Uvicorn:
         )
         self.log = []
         lines = iter(self.process.stderr.readline, "")
-        self.port = int(next(found[1] for line in lines if (found := re.search(r"running on http://\S+:(\d+)", line))))
+        found = next(found for line in lines if (found := re.search(r"running on (unix|http://\S+:(\d+))", line)))
+        self.port = int(found[2] or 0)
         self.reader = threading.Thread(target=lambda: self.log.extend(lines))
         self.reader.start()
 
@@ -410,12 +430,24 @@ def test_two_servers_admit_exactly_the_limit_together(services):
     async def ask():
         async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=32)) as http:
             urls = [f"http://127.0.0.1:{services[n % 2].port}/login" for n in range(400)]
-            return await asyncio.gather(*(http.get(url) for url in urls))
+            forged = [{"X-Forwarded-For": f"198.51.100.{n % 200}"} for n in range(400)]
+            return await asyncio.gather(*(http.get(url, headers=one) for url, one in zip(urls, forged)))
 
     answers = asyncio.run(ask())
     assert sum(answer.status_code == 200 for answer in answers) == 150
     assert sum(answer.status_code == 429 for answer in answers) == 250
     assert {answer.text for answer in answers if answer.status_code == 200} == {"store"}
+
+
+def test_a_proxy_on_a_unix_socket_is_believed_if_the_document_says_so(redis, prefix, tmp_path):
+    service = Uvicorn(tmp_path, redis.url, prefix, f"--uds={tmp_path}/socket")
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=f"{tmp_path}/socket"), timeout=60) as http:
+            addresses = ["203.0.113.7", "203.0.113.7", "203.0.113.8"]
+            answers = [http.get("http://a/login", headers={"X-Forwarded-For": address}) for address in addresses]
+    finally:
+        service.end()
+    assert [answer.headers["x-ratelimit-remaining"] for answer in answers] == ["149", "148", "149"]
 
 
 def test_clients_that_go_away_do_no_harm(services):

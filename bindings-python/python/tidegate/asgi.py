@@ -26,9 +26,9 @@ log = logging.getLogger("tidegate.asgi")
 
 # Where a scope has the admissions of its request, in the order in which they were decided.
 ADMISSIONS = "tidegate.admissions"
-_DENIAL = "websocket.http.response"
+DENIAL = "websocket.http.response"
 _CANNOT = 500
-_POLICY_VIOLATION = 1008
+POLICY_VIOLATION = 1008
 
 
 class RateLimitMiddleware:
@@ -79,7 +79,7 @@ class RateLimitMiddleware:
 
         async def tell(message: Message) -> None:
             status = _status(message)
-            if status is not None and first < len(admissions):
+            if status is not None:
                 message = {**message, "headers": _told(admissions[-1], message.get("headers", ()))}
                 _settle(admissions, first, status)
             await send(message)
@@ -197,10 +197,10 @@ async def _answer(
     kind = "http.response"
     if scope["type"] == "websocket":
         await receive()  # the handshake, which servers want to have handed over first
-        if _DENIAL not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": ""})
+        if DENIAL not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": ""})
             return
-        kind = _DENIAL
+        kind = DENIAL
     headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": f"{kind}.start", "status": status, "headers": headers})
     await send({"type": f"{kind}.body", "body": b"" if scope.get("method") == "HEAD" else body})

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 
 from ._tidegate import Admission, TidegateError
 from ._web import Ask
-from .asgi import Judge, log
+from .asgi import DENIAL, POLICY_VIOLATION, Judge, log
 
 __all__ = ["RateLimit", "RateLimited"]
 
@@ -73,8 +73,8 @@ def _render_here(request: HTTPConnection) -> None:
 
 
 async def _render(connection: Union[HTTPConnection, WebSocket], error: RateLimited) -> Optional[Response]:
-    if isinstance(connection, WebSocket) and "websocket.http.response" not in connection.scope.get("extensions", {}):
-        await connection.close(1008)
+    if isinstance(connection, WebSocket) and DENIAL not in (connection.scope.get("extensions") or {}):
+        await connection.close(POLICY_VIOLATION)
         return None
     response = Response(error.detail, error.status_code)
     for name, value in error.admission.headers:
