@@ -19,18 +19,22 @@ UNVERIFIED = ("none", "None", None, ssl.CERT_NONE, "optional", ssl.CERT_OPTIONAL
 TLS_IGNORED = ("ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version")
 
 
+class NoStore(ImproperlyConfigured):
+    """A cache that cannot be Tidegate's store."""
+
+
 def store_of(alias: str) -> Dict[str, Any]:
     """The store of ``CACHES[alias]``: url, credentials, TLS and prefix.
 
-    Raises ImproperlyConfigured if there is no such alias, or if it is not on Redis.
+    Raises NoStore if there is no such alias, or if it is not on Redis.
     """
     if alias not in settings.CACHES:
         known = ", ".join(sorted(settings.CACHES))
-        raise ImproperlyConfigured(f"CACHES has no {alias!r}, which is to be Tidegate's store; it has: {known}")
+        raise NoStore(f"CACHES has no {alias!r}, which is to be Tidegate's store; it has: {known}")
     cache: Mapping[str, Any] = settings.CACHES[alias]
     backend = cache.get("BACKEND", "")
     if backend not in (DJANGO, DJANGO_REDIS):
-        raise ImproperlyConfigured(
+        raise NoStore(
             f"CACHES[{alias!r}] is a {backend}, which is not on Redis; write TIDEGATE = {{'URL': 'redis://...'}}, or "
             f"USE_CACHE with the alias of a {DJANGO} or {DJANGO_REDIS}"
         )
@@ -57,7 +61,7 @@ def _first(location: Any, alias: str) -> str:
     """The server that is written to; Django and django-redis read from the others alone."""
     servers: List[str] = re.split("[;,]", location) if isinstance(location, str) else list(location or ())
     if not servers or not servers[0]:
-        raise ImproperlyConfigured(f"CACHES[{alias!r}] has no LOCATION; write 'redis://host:6379'")
+        raise NoStore(f"CACHES[{alias!r}] has no LOCATION; write 'redis://host:6379'")
     return servers[0].strip()
 
 
@@ -75,7 +79,7 @@ def _store(location: str, options: Mapping[str, Any], alias: str) -> Dict[str, A
         plain = f"{url.scheme}://{host or 'localhost'}/{database}"
         store["url"] = _sentinels(url.scheme, host, database, options) or plain
     else:
-        raise ImproperlyConfigured(
+        raise NoStore(
             f"the LOCATION of CACHES[{alias!r}] is no redis://, rediss:// or unix:// URL; write TIDEGATE['URL'] instead"
         )
     username, password = url.username or options.get("username"), url.password or options.get("password")
@@ -101,13 +105,13 @@ def _of_sentinels(options: Mapping[str, Any]) -> Dict[str, Any]:
 def _tls(options: Mapping[str, Any], alias: str) -> Dict[str, Any]:
     unverified = options.get("ssl_cert_reqs", "required") in UNVERIFIED
     if unverified or str(options.get("ssl_check_hostname", True)).lower() in ("false", "0", "no"):
-        raise ImproperlyConfigured(
+        raise NoStore(
             f"CACHES[{alias!r}] does not verify its server's certificate, which Tidegate always does; write "
             "TIDEGATE = {'URL': ..., 'STORE': {'tls': {'ca': 'ca.pem'}}}"
         )
     unknown = sorted(name for name in options if name.startswith("ssl_") and name not in (*TLS_FILES, *TLS_IGNORED))
     if unknown:
-        raise ImproperlyConfigured(
+        raise NoStore(
             f"{', '.join(unknown)} of CACHES[{alias!r}] cannot be taken over; write TIDEGATE = {{'URL': ..., "
             "'STORE': {'tls': {'ca': .., 'certificate': .., 'key': .., 'server_name': ..}}}"
         )
@@ -121,7 +125,7 @@ def _prefix(cache: Mapping[str, Any], alias: str) -> Dict[str, str]:
         return {}
     prefix = f"{cache['KEY_PREFIX']}:tidegate"
     if not PREFIX.fullmatch(prefix):
-        raise ImproperlyConfigured(
+        raise NoStore(
             f"the KEY_PREFIX of CACHES[{alias!r}] cannot begin Tidegate's keys; write TIDEGATE['STORE'] = "
             "{'prefix': ...} of 1 to 64 letters, digits, _ . : and -"
         )

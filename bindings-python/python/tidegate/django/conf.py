@@ -25,6 +25,10 @@ KEYS = ("DOCUMENT", *PARTS, "URL", "USE_CACHE", "ENABLED", "USER", "VALUES", "EX
 NO_ROUTES: Mapping[str, Any] = {"rules": []}
 
 
+class NoFunction(ImproperlyConfigured):
+    """A function that cannot be called, or imported."""
+
+
 class Settings:
     """What ``TIDEGATE`` and the ``RATELIMIT_*`` settings that mean the same say.
 
@@ -115,9 +119,9 @@ def _function(key: str, function: Any) -> Function:
         try:
             function = import_string(function)
         except ImportError as error:
-            raise ImproperlyConfigured(f"TIDEGATE['{key}'] cannot be imported: {error}") from error
+            raise NoFunction(f"TIDEGATE['{key}'] cannot be imported: {error}") from error
     if not callable(function):
-        raise ImproperlyConfigured(f"TIDEGATE['{key}'] is a function of the request, or its dotted path")
+        raise NoFunction(f"TIDEGATE['{key}'] is a function of the request, or its dotted path")
     return function  # type: ignore[no-any-return]
 
 

@@ -36,7 +36,7 @@ class RateLimitMiddleware:
         settings = conf.current()
         policy = settings.policy
         if policy is None:
-            return self.get_response(http)  # type: ignore[no-any-return]
+            return self.get_response(http)
         request = policy.request(http.method, exchange.path(http))
         admission = policy.admit(request, **exchange.told(settings, request, http))
         exchange.apply(http, admission)
@@ -48,7 +48,7 @@ class RateLimitMiddleware:
         settings = conf.current()
         policy = settings.policy
         if policy is None:
-            return await self.get_response(http)  # type: ignore[no-any-return]
+            return await self.get_response(http)
         request = policy.request(http.method, exchange.path(http))
         admission = await policy.admit_async(request, **await exchange.told_async(settings, request, http))
         await exchange.apply_async(http, admission)
