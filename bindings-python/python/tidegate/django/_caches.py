@@ -30,7 +30,7 @@ def store_of(alias: str) -> Dict[str, Any]:
     """
     if alias not in settings.CACHES:
         known = ", ".join(sorted(settings.CACHES))
-        raise NoStore(f"CACHES has no {alias!r}, which is to be Tidegate's store; it has: {known}")
+        raise NoStore(f"CACHES has no {alias!r}; write TIDEGATE['USE_CACHE'] with one that it has: {known}")
     cache: Mapping[str, Any] = settings.CACHES[alias]
     backend = cache.get("BACKEND", "")
     if backend not in (DJANGO, DJANGO_REDIS):

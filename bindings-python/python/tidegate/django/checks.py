@@ -90,7 +90,7 @@ def _open(document: Mapping[str, Any]) -> Iterator[CheckMessage]:
         if SENSITIVE.search(f"{where} {route.get('name', '')}") and _fails_open(route, document):
             yield Warning(
                 f"The route {where} lets all requests pass while the store fails.",
-                hint="Write on_error = 'local' or 'deny' in its rule: guessing passwords must not be free in an outage.",
+                hint="Write on_error = 'local' or 'deny' in its rule: passwords must not be guessed in an outage.",
                 id="tidegate.W002",
             )
 

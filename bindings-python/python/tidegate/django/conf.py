@@ -23,6 +23,8 @@ PARTS = {"RULES": "rules", "ROUTES": "routes", "HTTP": "http", "STORE": "store"}
 KEYS = ("DOCUMENT", *PARTS, "URL", "USE_CACHE", "ENABLED", "USER", "VALUES", "EXEMPT")
 # A document whose rules are decorators' alone: no request has a route.
 NO_ROUTES: Mapping[str, Any] = {"rules": []}
+# A limiter has a rule; where all are decorators', nobody is counted under this one.
+NO_RULES: Mapping[str, Any] = {"none": "1/s"}
 
 
 class NoFunction(ImproperlyConfigured):
@@ -142,7 +144,7 @@ def _source(given: Mapping[str, Any]) -> Union[str, Dict[str, Any]]:
     http = {**_prefixes(), **_mapping("HTTP", document.get("http", {}))}
     if not document.get("routes") and "default" not in http:
         http["default"] = NO_ROUTES
-    return {**document, "rules": _rules(document.get("rules", {})), "http": http}
+    return {**document, "rules": _rules(document.get("rules") or NO_RULES), "http": http}
 
 
 def _mapping(key: str, value: Any) -> Mapping[str, Any]:

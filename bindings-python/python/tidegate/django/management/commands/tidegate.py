@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import json
 import sys
@@ -19,6 +18,7 @@ KEYS = (
     "who: ip:203.0.113.7, user:7, header:NAME:VALUE, cookie:NAME:VALUE, app:NAME:VALUE, constant:TEXT; several for a "
     "key of several parts; key:TEXT as it stands, for rules that your own code checks"
 )
+READY_SECONDS = 2.0
 NAMED = ("header", "cookie", "app")
 
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
     requires_system_checks: List[str] = []  # noqa: RUF012
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, parser_class=argparse.ArgumentParser)
+        actions = parser.add_subparsers(dest="action", required=True)
         helps = {"check": "charge a unit; the exit code is 1 if it is refused", "peek": "charge nothing"}
         helps["reset"] = "forget what was charged"
         for action, text in helps.items():
@@ -137,7 +137,7 @@ def _ours(message: Any) -> bool:
 
 def _failure(limiter: Limiter) -> Any:
     try:
-        limiter.ready()
+        limiter.ready(READY_SECONDS)
     except TidegateError as error:
         return str(error)
     return None
