@@ -61,9 +61,9 @@ def test_the_middleware_knows_the_user_where_a_rule_needs_him():
     for ours in (by_user, by_exempt_user):
         assert ids(ours) == []
         assert ids(ours, [OURS, AUTHENTICATION]) == ["tidegate.E004"]
-        assert ids(ours, [OURS]) == ["tidegate.E004"]
+        assert ids(ours, [OURS]) == ["tidegate.W007"]
         assert ids({**ours, "USER": str}, [OURS]) == []
-        assert ids(ours, INSTALLED_APPS=["tidegate.django"]) == ["tidegate.E004"]
+        assert ids(ours, INSTALLED_APPS=["tidegate.django"]) == ["tidegate.W007"]
     assert ids(routes(), [OURS, AUTHENTICATION]) == []
 
 

@@ -132,6 +132,8 @@ def test_names_of_django_ratelimit_mean_what_they_meant():
     assert document["http"]["ipv4_prefix"] == 32
     assert document["rules"]["a"]["on_error"] == "allow"
     assert not settings_of({"RULES": rules}, RATELIMIT_ENABLE=False).enabled
+    whole = {"version": 1, "rules": {"a": "1/m"}, "routes": [{"path": "/a", "rules": "a", "key": "ip"}]}
+    assert settings_of({"DOCUMENT": whole}, **old).document == whole
 
 
 @pytest.mark.parametrize("backend", [DJANGO, DJANGO_REDIS])

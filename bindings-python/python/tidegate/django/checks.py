@@ -135,7 +135,13 @@ def _order(settings: Settings, document: Mapping[str, Any]) -> Iterator[CheckMes
     # Without its application, Django's middleware cannot be imported.
     there = apps.is_installed("django.contrib.auth")
     authentication = _place(import_string(AUTHENTICATION)) if there else None
-    if authentication is None or authentication > ours:
+    if authentication is None:
+        yield Warning(
+            "A rule needs the user, and there is no AuthenticationMiddleware to say who that is.",
+            hint="Write it before RateLimitMiddleware, or write TIDEGATE['USER'].",
+            id="tidegate.W007",
+        )
+    elif authentication > ours:
         yield Error(
             "A rule needs the user, whom RateLimitMiddleware cannot know where it stands.",
             hint=f"Write it behind {AUTHENTICATION} in MIDDLEWARE, or write TIDEGATE['USER'].",

@@ -136,15 +136,22 @@ def _source(given: Mapping[str, Any]) -> Union[str, Dict[str, Any]]:
     if isinstance(document, (str, os.PathLike)):
         return os.fspath(document)
     if document is None:
-        document = {PARTS[key]: given[key] for key in PARTS if key in given}
-        document["store"] = _store(given)
+        document = _of_parts(given)
     if not isinstance(document, Mapping):
         raise ImproperlyConfigured("TIDEGATE['DOCUMENT'] is the path of a TOML, YAML or JSON file, or a dict")
-    document = {"version": 1, **document}
-    http = {**_prefixes(), **_mapping("HTTP", document.get("http", {}))}
-    if not document.get("routes") and "default" not in http:
-        http["default"] = NO_ROUTES
-    return {**document, "rules": _rules(document.get("rules") or NO_RULES), "http": http}
+    document = {"version": 1, **document, "rules": document.get("rules") or NO_RULES}
+    if not document.get("routes"):
+        document["http"] = {"default": NO_ROUTES, **_mapping("HTTP", document.get("http", {}))}
+    return document
+
+
+def _of_parts(given: Mapping[str, Any]) -> Dict[str, Any]:
+    """A document of what ``TIDEGATE`` has of one, and of django-ratelimit's settings where it says nothing."""
+    document = {PARTS[key]: given[key] for key in PARTS if key in given}
+    document["store"] = _store(given)
+    document["rules"] = _rules(given.get("RULES", {}))
+    document["http"] = {**_prefixes(), **_mapping("HTTP", given.get("HTTP", {}))}
+    return document
 
 
 def _mapping(key: str, value: Any) -> Mapping[str, Any]:
