@@ -35,7 +35,7 @@ ADDRESS = _adhoc.Rule("throttle", "0/s", "ip")
 ROUTE = "route:"
 
 
-class StoreFailed(APIException):  # type: ignore[misc]
+class StoreFailed(APIException):
     """The store failed, and the throttle has ``on_error = "deny"``: that is nobody's fault who asks."""
 
     status_code = 503
@@ -49,7 +49,7 @@ def _stock(method: Any) -> Any:
     return method
 
 
-class RateThrottle(BaseThrottle):  # type: ignore[misc]
+class RateThrottle(BaseThrottle):
     """A throttle of one scope and its rate. Subclasses say ``scope`` or ``rate``, and may override ``get_cache_key``
     (None: not limited), ``get_ident`` and ``get_rate``."""
 
@@ -63,7 +63,7 @@ class RateThrottle(BaseThrottle):  # type: ignore[misc]
     without_identity: Optional[str] = None
 
     @classproperty
-    def THROTTLE_RATES(cls) -> Mapping[str, Optional[str]]:  # noqa: N802, N805
+    def THROTTLE_RATES(cls) -> Mapping[str, Optional[str]]:
         """The rates by scope, as the settings are now."""
         return api_settings.DEFAULT_THROTTLE_RATES  # type: ignore[no-any-return]
 
@@ -110,11 +110,12 @@ class RateThrottle(BaseThrottle):  # type: ignore[misc]
         :raises PermissionDenied: if nothing tells whom to count the request for.
         """
         settings = current()
-        rate = _adhoc.rate_text(self.rate, type(self).__name__)
+        rate = self._rate_text()
         if settings.policy is None or rate is None:
             return True
+        values: Dict[str, Any] = {}
         if rate.startswith(ROUTE):
-            policy, route, values = settings.policy, rate[len(ROUTE) :], {}
+            policy, route = settings.policy, rate[len(ROUTE) :]
         else:
             who = self._who(request, view)
             if who is None:
@@ -132,6 +133,13 @@ class RateThrottle(BaseThrottle):  # type: ignore[misc]
         waits = [decision.retry_after for decision in self._own if not decision.allowed]
         known = [wait for wait in waits if wait is not None]
         return max(known) if known and len(known) == len(waits) else None
+
+    def _rate_text(self) -> Optional[str]:
+        rate = self.rate
+        if hasattr(self, "parse_rate"):  # of a subclass: REST framework's own reads less than the core
+            parsed = tuple(self.parse_rate(rate))
+            rate = None if parsed == (None, None) else parsed
+        return _adhoc.rate_text(rate, type(self).__name__)
 
     def _who(self, request: Any, view: Any) -> Optional[Tuple[str, Dict[str, Any]]]:
         """The key, as a document says it, and what it needs; None for who is not limited."""
@@ -218,7 +226,7 @@ class _Stack:
         stack = getattr(request, "_tidegate_throttles", None)
         if stack is None:
             stack = request._tidegate_throttles = cls(_django(request))
-        return stack  # type: ignore[no-any-return]
+        return stack
 
     def before(self) -> Optional[Admission]:
         """What has been decided of the request, and charged."""

@@ -66,9 +66,15 @@ class Rule:
 
 @lru_cache(maxsize=POLICIES)
 def policy(settings: Settings, rule: Rule) -> Policy:
-    """The rule at work, on the store and the connections of the settings' policy."""
+    """The rule at work, on the store and the connections of the settings' policy.
+
+    :raises ImproperlyConfigured: if the core refuses it.
+    """
     assert settings.policy is not None, "whoever asks has looked whether limits are enabled"
-    return settings.policy.beside(rule.document(settings.document))
+    try:
+        return settings.policy.beside(rule.document(settings.document))
+    except TidegateError as error:
+        raise ImproperlyConfigured(str(error)) from error
 
 
 def before(http: Any) -> Optional[Admission]:

@@ -66,11 +66,11 @@ RATE, KEY, COST, EXEMPT = "ratelimit.rate", "ratelimit.key", "ratelimit.cost", "
 class ratelimit:
     """Limits a view: a function, sync or ``async def``, a class, or a method by way of ``method_decorator``.
 
-    :param key: who is limited: a key of the document (``"ip"``, ``"user"``, ``"user or ip"``, ``"header:x-api-key"``,
-        ...), ``"get:FIELD"`` or ``"post:FIELD"``, or what is called with the group and the request, and returns text, or
-        None for a request that is not limited. What can be called may be a dotted path, here and below.
-    :param rate: ``"5/m"``, ``"10/5m"``, ``"100 per hour; 1000/d"``, ``(100, 60)``, None for no limit, or what returns one
-        of these.
+    :param key: who is limited: a key of the document (``"ip"``, ``"user"``, ``"user or ip"``, ``"header:x-api-key"``),
+        ``"get:FIELD"`` or ``"post:FIELD"``, or what is called with the group and the request, and returns text, or None
+        for a request that is not limited. What is called may be a dotted path, here and below.
+    :param rate: ``"5/m"``, ``"10/5m"``, ``"100 per hour; 1000/d"``, ``(100, 60)``, None for no limit, or what is called
+        and returns one of these.
     :param route: instead of these, the name of a route of the document.
     :param method: the methods that are limited: one or several; all unless said. ``GET`` is for ``HEAD`` too.
     :param group: the name under which views share a limit of the same rate and methods; the view's own unless said.
