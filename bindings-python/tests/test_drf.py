@@ -144,7 +144,8 @@ def remaining(throttle):
             try:
                 return super().allow_request(request, view)
             finally:
-                seen.append(self._own[0].remaining + self._own[0].allowed)
+                decision = request.ratelimit.decisions[-1]
+                seen.append(decision.remaining + decision.allowed)
 
     call(view(Seen, Closed))
     return seen[0]
@@ -156,6 +157,19 @@ def wait_for(true):
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_what_was_given_back_is_charged_again_where_one_request_is_several_calls():
+    class Once(drf.UserRateThrottle):
+        scope, rate = "once", "1/h"
+
+    class Closed(drf.UserRateThrottle):
+        rate = "0/s"
+
+    request = FACTORY.get("/items")
+    assert view(Once, Closed)(request).status_code == 429
+    assert view(Once)(request).status_code == 200
+    assert call(view(Once)).status_code == 429
 
 
 @pytest.mark.parametrize("rates", [("1/min", "1/h"), ("1/h", "1/min")])

@@ -20,7 +20,7 @@ from rest_framework.exceptions import APIException, PermissionDenied
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from . import Admission, Decision, Policy, Request
+from . import Admission, Policy, Request
 from .django import _adhoc, exchange
 from .django.conf import Settings, current
 
@@ -68,7 +68,7 @@ class RateThrottle(BaseThrottle):
         return api_settings.DEFAULT_THROTTLE_RATES  # type: ignore[no-any-return]
 
     def __init__(self) -> None:
-        self._own: Tuple[Decision, ...] = ()
+        self._admission: Optional[Admission] = None
         if not getattr(self, "rate", None):
             self.rate = self.get_rate()
 
@@ -130,7 +130,8 @@ class RateThrottle(BaseThrottle):
 
     def wait(self) -> Optional[float]:
         """Seconds until the request passes if nobody else comes; None if it never does, or nobody knows."""
-        waits = [decision.retry_after for decision in self._own if not decision.allowed]
+        decisions = () if self._admission is None else self._admission.decisions
+        waits = [decision.retry_after for decision in decisions if not decision.allowed]
         known = [wait for wait in waits if wait is not None]
         return max(known) if known and len(known) == len(waits) else None
 
@@ -165,7 +166,8 @@ class RateThrottle(BaseThrottle):
         return name, _adhoc.policy(settings, rule)
 
     def _answer(self, view: Any, stack: _Stack, admission: Admission) -> bool:
-        self._own = stack.add(admission)
+        self._admission = admission
+        stack.add(admission)
         if admission.status == 503:
             raise StoreFailed
         if admission.status == 403:
@@ -203,7 +205,7 @@ class ScopedRateThrottle(RateThrottle):
 
     def __init__(self) -> None:
         # Scope and rate are the view's, which is not known yet.
-        self._own = ()
+        self._admission = None
 
     def allow_request(self, request: Any, view: Any) -> bool:
         self.scope = getattr(view, self.scope_attr, None)
@@ -232,17 +234,14 @@ class _Stack:
         """What has been decided of the request, and charged."""
         return self._outside if self._is_refused else _adhoc.before(self._http)
 
-    def add(self, admission: Admission) -> Tuple[Decision, ...]:
-        """Takes what was decided, and returns that of it which is this throttle's."""
-        before = self.before()
-        known = 0 if before is None or before.is_shadow else len(before.decisions)
+    def add(self, admission: Admission) -> None:
+        """Takes what was decided; from the first refusal on everything is given back."""
         self._charged.append(admission)
         if self.is_told_of(admission):
             _adhoc.keep(self._http)
             exchange.apply(self._http, admission)
         if not admission.allowed or self._is_refused:
             self._give_back()
-        return admission.decisions[known:]
 
     def is_told_of(self, admission: Admission) -> bool:
         """Whether the client is: after a refusal, what would have let pass has nothing to say."""
