@@ -10,6 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.decorators import api_view
 from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory, force_authenticate
 from rest_framework.views import APIView
@@ -339,6 +341,42 @@ def test_a_store_that_fails_is_no_fault_of_the_client_s():
     with override_settings(TIDEGATE=nowhere):
         assert call(view(Closed)).status_code == 503
         assert call(view(Open)).status_code == 200
+
+
+def test_who_is_authenticated_late_is_the_user():
+    class Late(BaseAuthentication):
+        def authenticate(self, request):
+            return types.SimpleNamespace(pk=request.headers["X-Token"], is_authenticated=True), None
+
+    class Throttle(drf.UserRateThrottle):
+        rate = "1/min"
+
+    late = {"authentication_classes": [Late], "perform_authentication": lambda self, request: None}
+    items = view(Throttle, **late)
+    assert statuses(items, 2, HTTP_X_TOKEN="a") == [200, 429]
+    assert statuses(items, 1, HTTP_X_TOKEN="b") == [200]
+
+
+def test_views_of_functions_are_limited_each_for_itself():
+    limit = ratelimit(key="ip", rate="1/min")
+
+    @api_view()
+    @limit
+    def inside(request):
+        return Response({"limited": request.limited})
+
+    @limit
+    @api_view()
+    def outside(request):
+        return Response({"limited": request.limited})
+
+    @limit
+    @api_view()
+    def another(request):
+        return Response({"limited": request.limited})
+
+    for items in (inside, outside, another):
+        assert statuses(items, 2) == [200, 429]
 
 
 def test_what_is_switched_off_limits_nobody():

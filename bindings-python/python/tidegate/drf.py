@@ -272,6 +272,8 @@ def _is_stock(method: Any) -> bool:
 def _told(settings: Settings, request: Any, asked: Request) -> Dict[str, Any]:
     """What is told of the request. Without trusted proxies ``NUM_PROXIES`` tells where the client's address stands."""
     http = _django(request)
+    if asked.needs_user:
+        getattr(request, "user", None)  # authenticates, if nobody has yet, and leaves the user on Django's request
     told = exchange.told(settings, asked, http)
     proxies, forwarded = api_settings.NUM_PROXIES, http.META.get("HTTP_X_FORWARDED_FOR")
     if proxies and forwarded and not _trusts(settings):

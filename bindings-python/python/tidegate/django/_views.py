@@ -84,4 +84,6 @@ def _innermost(view: View) -> View:
 
 def _dotted(named: Any) -> str:
     named = named if hasattr(named, "__qualname__") else type(named)
-    return f"{named.__module__}.{named.__qualname__}"
+    # The name and not the end of the qualified one: REST framework's `@api_view` names its classes after functions.
+    around = named.__qualname__.rpartition(".")[0]
+    return ".".join(part for part in (named.__module__, around, named.__name__) if part)
