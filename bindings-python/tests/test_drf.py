@@ -17,6 +17,7 @@ from rest_framework.test import APIRequestFactory, force_authenticate
 from rest_framework.views import APIView
 from tidegate import drf
 from tidegate.django.decorators import ratelimit
+from tidegate.django.view_checks import check_views
 
 FACTORY = APIRequestFactory()
 MINE = {
@@ -216,6 +217,21 @@ def test_a_rate_of_several_minutes():
 def test_what_cannot_be_meant_is_refused(rate, says):
     with rates(["UserRateThrottle"], rates={"user": rate}), pytest.raises(ImproperlyConfigured, match=says):
         call(view())
+
+
+def test_the_system_check_finds_what_would_fail():
+    with rates(
+        ["UserRateThrottle"], rates={"a": "5/M", "b": "route:nowhere", "c": "route:upload", "d": None, "e": "5/m"}
+    ):
+        messages = [message.msg for message in check_views()]
+    assert [message.partition(":")[0] for message in messages] == [
+        "DEFAULT_THROTTLE_RATES['a']",
+        "DEFAULT_THROTTLE_RATES['b']",
+    ]
+    assert "write m for minutes" in messages[0]
+    assert "'nowhere'" in messages[1]
+    with rates():
+        assert check_views() == []
 
 
 def test_a_month_is_no_minute():

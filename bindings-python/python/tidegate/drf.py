@@ -12,7 +12,7 @@ after the other: where one refuses, what the others have charged for the request
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import classproperty
@@ -41,6 +41,22 @@ class StoreFailed(APIException):
     status_code = 503
     default_detail = "Temporarily unavailable. Try again later."
     default_code = "unavailable"
+
+
+def wrong_rates(routes: List[str]) -> Iterator[str]:
+    """What is wrong with ``DEFAULT_THROTTLE_RATES``, where the document has these routes."""
+    for scope, said in api_settings.DEFAULT_THROTTLE_RATES.items():
+        whose = f"DEFAULT_THROTTLE_RATES[{scope!r}]"
+        try:
+            rate = _adhoc.rate_text(said, whose)
+            if rate is None:
+                continue
+            if not rate.startswith(ROUTE):
+                _adhoc.Rule("throttle", rate, "ip").judge(whose)
+            elif rate[len(ROUTE) :] not in routes:
+                yield f"{whose}: the document has no route {rate[len(ROUTE) :]!r}; it has {', '.join(routes)}"
+        except ImproperlyConfigured as error:
+            yield str(error)
 
 
 def _stock(method: Any) -> Any:

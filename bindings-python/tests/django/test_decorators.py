@@ -4,6 +4,7 @@ import asyncio
 import functools
 import sys
 import threading
+import time
 import types
 
 import django_ready  # noqa: F401
@@ -15,7 +16,10 @@ from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
+from tidegate.django import decorators
+from tidegate.django.conf import current
 from tidegate.django.decorators import ALL, UNSAFE, ratelimit
+from tidegate.django.view_checks import check_views
 
 MINE = {
     "RULES": {"login": "2/m", "missing": "1/m"},
@@ -62,6 +66,11 @@ class ByName(Search):
 @ratelimit(key="ip", rate="1/m")
 class ByClass(Search):
     pass
+
+
+class Silent(View):
+    async def get(self, request):
+        return HttpResponse("passed")
 
 
 @ratelimit(key="ip", rate="1/m")
@@ -395,6 +404,15 @@ def test_what_cannot_be_meant_is_refused_at_import(wrong, says):
     assert says in str(refused.value)
 
 
+def test_the_system_check_knows_the_routes_that_are_named(monkeypatch):
+    monkeypatch.setattr(decorators, "NAMED", {"login"})
+    assert check_views() == []
+    ratelimit(route="logn")
+    assert ["'logn'" in message.msg and "login" in message.hint for message in check_views()] == [True]
+    with override_settings(TIDEGATE={**MINE, "ENABLED": False}):
+        assert check_views() == []
+
+
 def test_a_method_without_method_decorator_is_told_what_to_write():
     class Wrong(View):
         @ratelimit(key="ip", rate="5/m")
@@ -416,3 +434,41 @@ def test_threads_on_redis_are_admitted_exactly(redis, prefix):
         for thread in threads:
             thread.join(60)
     assert (seen.count(200), seen.count(429)) == (20, 60)
+
+
+def test_tasks_on_redis_are_admitted_exactly(redis, prefix):
+    store = {"url": redis.url, "prefix": prefix, "deadline": "10s"}
+    view = ratelimit(key="ip", rate="20/h", group="upload")(awaited)
+
+    async def flood():
+        return await asyncio.gather(*(view(AsyncRequestFactory().get("/")) for _ in range(80)))
+
+    with override_settings(TIDEGATE={**MINE, "STORE": store}):
+        seen = [response.status_code for response in asyncio.run(flood())]
+    assert (seen.count(200), seen.count(429)) == (20, 60)
+
+
+@pytest.mark.parametrize("kind", ["function", "method_decorator"])
+def test_the_loop_goes_on_while_the_store_is_silent(own_redis, prefix, kind):
+    """A view that waited for the store on the loop would keep everything else waiting as long."""
+    store = {"url": own_redis.url, "prefix": prefix, "deadline": "1s"}
+    limit = ratelimit(key="ip", rate="20/h", group="silent")
+    limited = limit(awaited) if kind == "function" else method_decorator(limit, name="dispatch")(Silent).as_view()
+
+    async def ticks():
+        gap, last = 0.0, time.monotonic()
+        request = asyncio.ensure_future(limited(AsyncRequestFactory().get("/")))
+        while not request.done():
+            await asyncio.sleep(0.001)
+            gap, last = max(gap, time.monotonic() - last), time.monotonic()
+        return gap, (await request).status_code
+
+    with override_settings(TIDEGATE={**MINE, "STORE": store}):
+        current().policy.ready(10)
+        own_redis.do("pause")
+        try:
+            gap, status = asyncio.run(ticks())
+        finally:
+            own_redis.do("resume")
+    assert status == 200
+    assert gap < 0.5

@@ -11,4 +11,4 @@ class TidegateConfig(AppConfig):
     verbose_name = "Tidegate"
 
     def ready(self) -> None:
-        from . import checks  # noqa: F401, RUF100 - it registers them
+        from . import checks, view_checks  # noqa: F401, RUF100 - it registers them

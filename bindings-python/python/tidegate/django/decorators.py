@@ -31,6 +31,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Set,
     Tuple,
     Union,
 )
@@ -57,6 +58,8 @@ Supplier = Callable[[str, HttpRequest], Any]
 Methods = Union[None, str, Iterable[Optional[str]]]
 
 UNSAID: Any = ...
+#: The routes that decorators name, for the system check.
+NAMED: Set[str] = set()
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 VALUE_KEY = re.compile(r"(get|post):.+")
 #: What suppliers supply, beside fields of the request.
@@ -110,7 +113,9 @@ class ratelimit:
             self._rule = self._rule_of(key, cost, exempt, without_identity, on_error)
             rate_now = _adhoc.rate_text(self._rate, self._whose)
             self._rule_at("view", rate_now or "1/s").judge(self._whose)
-        elif rate is not UNSAID or cost != 1 or (key, group, exempt, without_identity, on_error) != (None,) * 5:
+            return
+        NAMED.add(route)
+        if rate is not UNSAID or cost != 1 or (key, group, exempt, without_identity, on_error) != (None,) * 5:
             raise ImproperlyConfigured(
                 f"{self._whose}: the document says the rest of it; leave out all but method and block"
             )
