@@ -1,4 +1,4 @@
-"""Tidegate for Django: ``RateLimitMiddleware``, ``ratelimit`` for views, signals, checks, commands."""
+"""Tidegate for Django: a middleware, a decorator, signals, system checks and a management command."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .decorators import ratelimit
     from .middleware import RateLimitMiddleware
     from .signals import rate_limited, store_degraded
 
-__all__ = ["RateLimitMiddleware", "rate_limited", "store_degraded"]
+__all__ = ["RateLimitMiddleware", "rate_limited", "ratelimit", "store_degraded"]
 
 # INSTALLED_APPS imports this package before there are settings to be read.
-_WHERE = {"RateLimitMiddleware": "middleware", "rate_limited": "signals", "store_degraded": "signals"}
+_WHERE = {
+    "RateLimitMiddleware": "middleware",
+    "rate_limited": "signals",
+    "ratelimit": "decorators",
+    "store_degraded": "signals",
+}
 
 
 def __getattr__(name: str) -> Any:
