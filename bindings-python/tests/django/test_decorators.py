@@ -357,6 +357,24 @@ def test_stacked_limits_are_each_their_own():
     assert statuses(view, 2) == [200, 429]
 
 
+def test_a_refusal_gives_back_what_decorators_around_it_charged():
+    around = ratelimit(key="ip", rate="3/h", group="around")
+    view = around(ratelimit(key="ip", rate="1/h")(plain))
+    assert statuses(view, 10) == [200] + [429] * 9
+    assert statuses(around(plain), 3) == [200, 200, 429]
+
+
+def test_a_view_that_answers_in_spite_of_a_refusal_inside_it_stays_charged():
+    inside = ratelimit(key="ip", rate="0/s")(plain)
+
+    @ratelimit(key="ip", rate="1/h")
+    def view(request):
+        assert inside(request).status_code == 429
+        return HttpResponse("something else")
+
+    assert statuses(view, 2) == [200, 429]
+
+
 def test_a_rule_is_charged_once_whatever_is_stacked():
     once = ratelimit(key="ip", rate="2/m", group="once")
     assert statuses(once(once(plain)), 3) == [200, 200, 429]

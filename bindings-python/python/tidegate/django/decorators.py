@@ -167,7 +167,7 @@ class ratelimit:
             admission = asked.policy.admit(asked.request, **asked.completed(http, told))
             exchange.apply(http, admission)
             if self._refuses(http, admission):
-                return exchange.response(admission)
+                return _refusal(admission)
             with _settled(http, admission) as answered:
                 return answered(view(request, *args, **kwargs))
 
@@ -187,7 +187,7 @@ class ratelimit:
             admission = await asked.policy.admit_async(asked.request, **asked.completed(http, told))
             await exchange.apply_async(http, admission)
             if self._refuses(http, admission):
-                return exchange.response(admission)
+                return _refusal(admission)
             with _settled(http, admission) as answered:
                 return answered(await view(request, *args, **kwargs))
 
@@ -253,6 +253,8 @@ def _settled(http: Any, admission: Admission) -> Iterator[Callable[[Any], Any]]:
             if last is not None:
                 exchange.tell(response, last)
             admission.settle(response.status_code)
+            if getattr(response, "_ratelimit_refused", False):
+                admission.undo()
         return response
 
     try:
@@ -260,6 +262,13 @@ def _settled(http: Any, admission: Admission) -> Iterator[Callable[[Any], Any]]:
     except Exception as error:
         admission.settle(_views.status_of(error))
         raise
+
+
+def _refusal(admission: Admission) -> Any:
+    """The response, and for decorators around this one that they have charged for nothing."""
+    response = exchange.response(admission)
+    response._ratelimit_refused = True
+    return response
 
 
 def _methods(method: Methods, whose: str) -> Optional[FrozenSet[str]]:
