@@ -95,7 +95,8 @@ def test_other_snippets_run(number):
 
 def test_every_check_is_on_the_page():
     package = ROOT / "bindings-python" / "python" / "tidegate" / "django"
-    ids = set(re.findall(r"tidegate\.[EW]\d{3}", (package / "checks.py").read_text()))
+    texts = [(package / name).read_text() for name in ("checks.py", "view_checks.py")]
+    ids = set(re.findall(r"tidegate\.[EW]\d{3}", "".join(texts)))
     assert ids == set(re.findall(r"`(tidegate\.[EW]\d{3})`", PAGE))
 
 
