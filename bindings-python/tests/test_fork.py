@@ -130,7 +130,9 @@ def application(environ, start_response):
 """
 
 
-@pytest.mark.parametrize("options", [["--workers=3"], ["--workers=2", "--threads=4"]])
+@pytest.mark.parametrize(
+    "options", [["--workers=3"], ["--workers=2", "--threads=4"], ["--workers=2", "--worker-class=gevent"]]
+)
 def test_gunicorn_that_preloads(options, redis, prefix, tmp_path):
     (tmp_path / "application.py").write_text(APPLICATION)
     (tmp_path / "gunicorn.conf.py").touch()
