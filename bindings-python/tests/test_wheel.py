@@ -83,7 +83,11 @@ def test_it_asks_for_no_newer_c_library_than_it_says(wheel, module):
 
 def test_a_released_wheel_has_no_clock_for_servers(wheel, tmp_path):
     wheel.extractall(tmp_path)
-    script = "from tidegate import _tidegate; print(_tidegate.__file__, _tidegate.TESTING)"
+    script = """if True:
+        from tidegate import Limiter, _tidegate
+        assert [bool(Limiter({"a": "1/m"}).check("a", "x", cost=cost)) for cost in (1, 2)] == [True, False]
+        print(_tidegate.__file__, _tidegate.TESTING)
+    """
     path, testing = run(tmp_path, sys.executable, "-c", script).split()
     assert path.startswith(str(tmp_path))
     assert testing == str(not RELEASED)
