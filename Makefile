@@ -3,12 +3,13 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test test-python lint lint-python wheel-python chaos fuzz bench lua-cost mutants test-servers
+.PHONY: help demo test test-python lint lint-python wheel-python wheel-release chaos fuzz bench lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make test-python   the wheel, in an environment in target/ (PYTHON=python3.12); part of make test"
+	@echo "make wheel-release the wheel and the source distribution as they are published, in target/python/release"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
@@ -42,6 +43,15 @@ wheel-python: $(VENV)/ready
 	$(VENV)/bin/maturin build --quiet --locked --profile dev --features testing --compatibility linux \
 		--manifest-path bindings-python/Cargo.toml --interpreter $(VENV)/bin/python --out $(VENV)/wheels
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall $(VENV)/wheels/*.whl
+
+# For the oldest C library that can be had: zig links against what manylinux2014 has, which is glibc 2.17.
+wheel-release: $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bindings-python/requirements-release.txt
+	rm -rf $(VENV)/release
+	PATH="$(VENV)/bin:$$PATH" maturin build --locked --release --zig --compatibility manylinux2014 \
+		--manifest-path bindings-python/Cargo.toml --interpreter $(VENV)/bin/python --out $(VENV)/release
+	$(VENV)/bin/maturin sdist --manifest-path bindings-python/Cargo.toml --out $(VENV)/release
+	cd bindings-python && TIDEGATE_WHEEL="$$(ls $(VENV)/release/*.whl)" $(VENV)/bin/pytest tests/test_wheel.py
 
 test-python: wheel-python
 	@scripts/ensure-servers

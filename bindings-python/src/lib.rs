@@ -39,9 +39,16 @@ fn _tidegate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<queue::Queue>()?;
     module.add_class::<queue::Acquiring>()?;
     module.add_class::<receipt::Receipt>()?;
+    module.add_function(wrap_pyfunction!(schema, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     // Whether servers take a test's clock: never in a released wheel.
     module.add("TESTING", cfg!(feature = "testing"))
+}
+
+/// The JSON Schema of documents.
+#[pyfunction]
+fn schema() -> String {
+    tidegate::Document::schema().to_string()
 }
 
 /// Classes and their members are the process's, and must not be shared by interpreters. pyo3 says so to none older than

@@ -7,10 +7,13 @@ import pytest
 import tidegate
 import tidegate.limits
 import tidegate.testing
+import tidegate.types
 from conftest import ROOT
 
+MODULES = [tidegate, tidegate.limits, tidegate.testing, tidegate.types]
 
-@pytest.mark.parametrize("module", [tidegate, tidegate.limits, tidegate.testing], ids=lambda module: module.__name__)
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_doctests(module):
     failed, tried = doctest.testmod(module)
     assert tried

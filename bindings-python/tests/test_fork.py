@@ -1,6 +1,7 @@
 """A limiter that was used in the parent works in its children, and goes on in the parent."""
 
 import asyncio
+import itertools
 import multiprocessing
 import os
 import re
@@ -129,13 +130,21 @@ def application(environ, start_response):
     return [f"{os.getpid()} {decision.origin}".encode()]
 """
 
+GUNICORN = [sys.executable, "-m", "gunicorn", "--preload", "--bind=127.0.0.1:0"]
 
-@pytest.mark.parametrize("options", [["--workers=3"], ["--workers=2", "--threads=4"]])
-def test_gunicorn_that_preloads(options, redis, prefix, tmp_path):
+# A worker that is told to end before it listens to signals does not hear it.
+READY = """
+def post_worker_init(worker):
+    worker.log.info("ready for requests")
+"""
+
+
+@pytest.mark.parametrize(("workers", "options"), [(3, []), (2, ["--threads=4"]), (2, ["--worker-class=gevent"])])
+def test_gunicorn_that_preloads(workers, options, redis, prefix, tmp_path):
     (tmp_path / "application.py").write_text(APPLICATION)
-    (tmp_path / "gunicorn.conf.py").touch()
+    (tmp_path / "gunicorn.conf.py").write_text(READY)
     server = subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "--preload", "--bind=127.0.0.1:0", *options, "application"],
+        [*GUNICORN, f"--workers={workers}", *options, "application"],
         cwd=tmp_path,
         env={**os.environ, "URL": redis.url, "PREFIX": prefix},
         stderr=subprocess.PIPE,
@@ -144,6 +153,8 @@ def test_gunicorn_that_preloads(options, redis, prefix, tmp_path):
     try:
         lines = iter(server.stderr.readline, "")
         address = next(found[1] for line in lines if (found := re.search(r"Listening at: (http://\S+)", line)))
+        ready = (line for line in lines if "ready for requests" in line)
+        assert len(list(itertools.islice(ready, workers))) == workers
         threading.Thread(target=lambda: list(lines), daemon=True).start()
         answers, lock = [], threading.Lock()
 

@@ -10,11 +10,12 @@ import asyncio
 import itertools
 import os
 from types import TracebackType
-from typing import Any, Dict, Iterator, Mapping, NoReturn, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Dict, Iterator, NoReturn, Optional, Tuple, Type, TypeVar, Union
 
 from . import _document
 from ._limiter import Limiter
 from ._tidegate import Admission, Counted, Decision, Queue, Receipt
+from .types import Metrics
 
 A = TypeVar("A", bound="AsyncLimiter")
 Key = Union[str, bytes, Tuple[Union[str, bytes], ...]]
@@ -85,7 +86,7 @@ class AsyncLimiter:
 
     def __init__(
         self,
-        rules: Optional[Mapping[str, Any]] = None,
+        rules: Optional[_document.Rules] = None,
         *,
         url: Optional[str] = None,
         document: Optional[_document.Document] = None,
@@ -219,7 +220,7 @@ class AsyncLimiter:
         self._limiter._submit_ready(port.queue, ticket, timeout)
         await port.answer(loop, ticket, self._limiter)
 
-    def metrics(self) -> Any:
+    def metrics(self) -> Metrics:
         return self._limiter.metrics()
 
     def prometheus(self) -> str:

@@ -7,11 +7,15 @@ import math
 import os
 from typing import Any, Mapping, Optional, Tuple, Union
 
-Document = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+from . import types
+
+# Of a plain dictionary no type checker knows more than that; one that is annotated as a `types.Document` was checked.
+Document = Union[str, "os.PathLike[str]", types.Document, Mapping[str, Any]]
+Rules = Mapping[str, types.Rule]
 
 
 def source(
-    rules: Optional[Mapping[str, Any]],
+    rules: Optional[Rules],
     url: Optional[str],
     document: Optional[Document],
     prefix: Optional[str],

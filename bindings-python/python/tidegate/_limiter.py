@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 from types import TracebackType
-from typing import Any, Mapping, NoReturn, Optional, Type, TypeVar
+from typing import Any, NoReturn, Optional, Type, TypeVar
 
 from . import _document
 from ._tidegate import Clock, Core
+from .types import Metrics
 
 L = TypeVar("L", bound="Limiter")
 
@@ -18,7 +19,7 @@ class Limiter(Core):
 
     def __new__(
         cls: Type[L],
-        rules: Optional[Mapping[str, Any]] = None,
+        rules: Optional[_document.Rules] = None,
         *,
         url: Optional[str] = None,
         document: Optional[_document.Document] = None,
@@ -45,9 +46,9 @@ class Limiter(Core):
     check_all = Core.check
     peek_all = Core.peek
 
-    def metrics(self) -> Any:
+    def metrics(self) -> Metrics:
         """What has been counted since the limiter was made; ``prometheus()`` is the same as text to scrape."""
-        return json.loads(self._metrics())
+        return json.loads(self._metrics())  # type: ignore[no-any-return]
 
     def __enter__(self: L) -> L:
         return self

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, NoReturn, Optional, Tuple, Type, TypeVar
 from . import _asyncio, _document
 from ._limiter import Limiter
 from ._tidegate import Admission, Clock, PolicyCore, Request
+from .types import PolicyMetrics
 
 P = TypeVar("P", bound="Policy")
 Line = Tuple[Union[str, bytes], Union[str, bytes]]
@@ -70,9 +71,9 @@ class Policy(PolicyCore):
             return admission
         return await port.answer(loop, ticket, None)  # type: ignore[no-any-return]
 
-    def metrics(self) -> Any:
+    def metrics(self) -> PolicyMetrics:
         """What has been counted since the policy was made; ``prometheus()`` is the same as text to scrape."""
-        return json.loads(self._metrics())
+        return json.loads(self._metrics())  # type: ignore[no-any-return]
 
     def __enter__(self: P) -> P:
         return self

@@ -31,11 +31,15 @@ __all__ = [
     "UnknownRule",
     "UnsupportedServer",
     "__version__",
+    "schema",
 ]
 
 __version__: Final[str]
 TESTING: Final[bool]
 ERROR_CODES: Final[List[str]]
+
+def schema() -> str:
+    """The JSON Schema of documents."""
 
 _Part = Union[str, bytes]
 _Key = Union[_Part, Tuple[_Part, ...]]

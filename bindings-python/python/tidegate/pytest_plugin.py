@@ -1,9 +1,10 @@
 """Fixtures for pytest, which finds them by itself."""
 
-from typing import Any, Callable, Mapping, Optional
+from typing import Callable, Optional
 
 import pytest
 
+from . import _document
 from .testing import FakeClock, MemoryLimiter
 
 
@@ -17,7 +18,9 @@ def tidegate_clock() -> FakeClock:
 def tidegate_limiter(tidegate_clock: FakeClock) -> Callable[..., MemoryLimiter]:
     """Makes limiters in memory on ``tidegate_clock``, of rules or of a document."""
 
-    def make(rules: Optional[Mapping[str, Any]] = None, *, document: Any = None) -> MemoryLimiter:
+    def make(
+        rules: Optional[_document.Rules] = None, *, document: Optional[_document.Document] = None
+    ) -> MemoryLimiter:
         return MemoryLimiter(rules, document=document, clock=tidegate_clock)
 
     return make

@@ -15,7 +15,7 @@ With pytest, the fixture ``tidegate_clock`` is such a clock, and ``tidegate_limi
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, Optional, Type, TypeVar
+from typing import Any, Optional, Type, TypeVar
 
 from . import _document
 from ._asyncio import AsyncLimiter
@@ -57,7 +57,7 @@ class MemoryLimiter(Limiter):
 
     def __new__(
         cls: Type[M],
-        rules: Optional[Mapping[str, Any]] = None,
+        rules: Optional[_document.Rules] = None,
         *,
         document: Optional[_document.Document] = None,
         clock: Optional[FakeClock] = None,
@@ -82,7 +82,7 @@ class AsyncMemoryLimiter(AsyncLimiter):
 
     def __init__(
         self,
-        rules: Optional[Mapping[str, Any]] = None,
+        rules: Optional[_document.Rules] = None,
         *,
         document: Optional[_document.Document] = None,
         clock: Optional[FakeClock] = None,

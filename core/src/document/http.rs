@@ -176,7 +176,7 @@ macro_rules! one_of {
 
 /// Reads what may be written as one or as a list of them.
 macro_rules! one_or_list {
-    ($type:ident of $item:ty, $schema:expr, $expecting:literal, $($visit:item)+) => {
+    ($type:ident of $item:ty, one: $one:expr, each: $each:expr, $expecting:literal, $($visit:item)+) => {
         one_of! {
             $type, $expecting,
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<$type, A::Error> {
@@ -196,34 +196,31 @@ macro_rules! one_or_list {
             }
 
             fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                let one: Schema = $schema(generator);
-                json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+                let (one, each): (Schema, Schema) = ($one(generator), $each(generator));
+                json_schema!({ "anyOf": [one, { "type": "array", "items": each }] })
             }
         }
     };
 }
 
 one_or_list! {
-    Texts of String, text_schema, "text, or a list of texts",
+    Texts of String, one: text_schema, each: text_schema, "text, or a list of texts",
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Texts, E> {
         Ok(Texts(vec![text.to_owned()]))
     }
 }
 
 one_or_list! {
-    RouteRules of Item, |generator: &mut SchemaGenerator| -> Schema {
-        let table = generator.subschema_for::<RouteRule>();
-        json_schema!({ "anyOf": [{ "type": "string" }, table] })
-    }, "a rule's name, or a list of names and of tables with rule and key",
+    RouteRules of Item, one: text_schema, each: item_schema,
+    "a rule's name, or a list of names and of tables with rule and key",
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<RouteRules, E> {
         Ok(RouteRules(vec![RouteRule::named(name)]))
     }
 }
 
 one_or_list! {
-    Statuses of Status, |_: &mut SchemaGenerator| -> Schema {
-        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 100, "maximum": 599 }, { "enum": CLASSES }] })
-    }, "a status such as 404, a class such as \"5xx\", or a list of them",
+    Statuses of Status, one: status_schema, each: status_schema,
+    "a status such as 404, a class such as \"5xx\", or a list of them",
     fn visit_str<E: serde::de::Error>(self, class: &str) -> Result<Statuses, E> {
         Ok(Statuses(vec![Status::Class(class.to_owned())]))
     }
@@ -237,6 +234,14 @@ pub(crate) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 fn text_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string" })
+}
+
+fn item_schema(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "type": "string" }, generator.subschema_for::<RouteRule>()] })
+}
+
+fn status_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "type": "integer", "minimum": 100, "maximum": 599 }, { "enum": CLASSES }] })
 }
 
 impl RouteRule {
