@@ -1,7 +1,7 @@
 """Checks through the wheel on a real server, beside the peers: they take turns, and the round in the middle counts.
 
 The client runs on one core and the server on the other, so that neither waits for the other's turn. `CASES` names the
-cases to run, `ROUNDS` how many rounds.
+cases to run, `ROUNDS` how many rounds, `CALLS` how many requests of `django-cpu`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Coroutine, Dict
 
+import django_cases
 import peers
 import server
 from report import Report
@@ -29,6 +30,8 @@ def main() -> int:
         "sync-16": sync_16,
         "asyncio-256": asyncio_256,
         "denied-hot": denied_hot,
+        "django-cpu": django_cases.cpu,
+        "gunicorn": django_cases.gunicorn,
     }
     wanted = os.environ.get("CASES", "").split() or list(cases)
     for name in wanted:

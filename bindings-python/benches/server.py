@@ -30,7 +30,7 @@ def pin_client() -> None:
 def started() -> Iterator[str]:
     """The URL of a server that is empty, and ends with the block."""
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        port = _free_port()
+        port = free_port()
         command = ["taskset", "--cpu-list", str(SERVER_CORE), "redis-server", "--port", str(port), "--bind", "127.0.0.1"]
         command += ["--save", "", "--appendonly", "no", "--dir", folder]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -43,7 +43,7 @@ def started() -> Iterator[str]:
             process.wait(30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
