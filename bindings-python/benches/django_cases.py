@@ -56,7 +56,7 @@ def _nanoseconds(handler: WSGIHandler, environ: Dict[str, Any]) -> Callable[[], 
 
 
 def gunicorn(report: Report, url: str) -> None:
-    """Requests a second of one worker with four threads on the client's core; wrk is on the server's. Shown, not judged."""
+    """Requests a second of a worker with four threads on the client's core, wrk on the server's. Shown, not judged."""
     if shutil.which("wrk") is None:
         print("wrk is not here, so Django under gunicorn is not shown", file=sys.stderr)
         return

@@ -17,10 +17,9 @@ import redis.asyncio
 import redis.connection
 import throttled
 import throttled.asyncio
+import tidegate
 from redis._parsers import _AsyncHiredisParser, _AsyncRESP2Parser, _HiredisParser, _RESP2Parser
 from rounds import OURS
-
-import tidegate
 
 UNITS, WINDOW = 100_000, 60
 # As many connections as there may be calls in flight, and some.

@@ -22,7 +22,9 @@ def pin_client() -> None:
         raise SystemExit("the benchmarks need cores 0 and 1: one for the client, and one for the server")
     for program in ("taskset", "redis-server"):
         if shutil.which(program) is None:
-            raise SystemExit(f"the benchmarks need {program}; `make test` installs redis-server, util-linux has taskset")
+            raise SystemExit(
+                f"the benchmarks need {program}; `make test` installs redis-server, util-linux has taskset"
+            )
     os.sched_setaffinity(0, {CLIENT_CORE})
 
 
@@ -31,7 +33,16 @@ def started() -> Iterator[str]:
     """The URL of a server that is empty, and ends with the block."""
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         port = free_port()
-        command = ["taskset", "--cpu-list", str(SERVER_CORE), "redis-server", "--port", str(port), "--bind", "127.0.0.1"]
+        command = [
+            "taskset",
+            "--cpu-list",
+            str(SERVER_CORE),
+            "redis-server",
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+        ]
         command += ["--save", "", "--appendonly", "no", "--dir", folder]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
