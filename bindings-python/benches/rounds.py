@@ -22,8 +22,8 @@ def compare(
     shown: Dict[str, Callable[[], float]],
     rounds: int = ROUNDS,
 ) -> None:
-    """Each contestant's function plays a round, and returns checks per second. The best of those that are not ours is our
-    peer. Who is only shown is measured in the same rounds.
+    """Each contestant's function plays a round, and returns checks per second. The best of those that are not ours is
+    our peer. Who is only shown is measured in the same rounds.
     """
     everyone = {**contestants, **shown}
     played = play(everyone, rounds)
