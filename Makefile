@@ -3,7 +3,8 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test test-python lint lint-python wheel-python wheel-release chaos fuzz bench lua-cost mutants test-servers
+.PHONY: help demo test test-python lint lint-python wheel-python wheel-release chaos fuzz bench bench-python lua-cost
+.PHONY: mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
@@ -14,6 +15,7 @@ help:
 	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
 	@echo "make bench         in memory against governor, what HTTP adds, on servers against redis-rs (JSON=1 for lines)"
+	@echo "make bench-python  the wheel on a server against limits, throttled-py and redis-py (JSON=1, CASES='sync-1 django-cpu')"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
 	@echo "make mutants       break the code in every listed way; a test must notice each"
 	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
@@ -89,6 +91,23 @@ lint:
 bench:
 	@scripts/ensure-servers
 	@$(CARGO) bench --locked --no-fail-fast -p tidegate-benches --bench memory --bench http --bench servers
+
+# The wheel as it is released, in an environment with the peers.
+BENCH_VENV = $(CURDIR)/target/python-bench
+
+$(BENCH_VENV)/ready: bindings-python/requirements-bench.txt
+	rm -rf $(BENCH_VENV)
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+bench-python: $(BENCH_VENV)/ready
+	@scripts/ensure-servers
+	@$(BENCH_VENV)/bin/maturin build --quiet --locked --release --compatibility linux \
+		--manifest-path bindings-python/Cargo.toml --interpreter $(BENCH_VENV)/bin/python --out $(BENCH_VENV)/wheels >&2
+	@$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall \
+		$(BENCH_VENV)/wheels/*.whl
+	@$(BENCH_VENV)/bin/python bindings-python/benches
 
 lua-cost:
 	@scripts/ensure-servers
