@@ -31,14 +31,15 @@ def main() -> int:
         "asyncio-256": asyncio_256,
         "denied-hot": denied_hot,
         "django-cpu": django_cases.cpu,
+        "django-cpu-async": django_cases.cpu_async,
         "gunicorn": django_cases.gunicorn,
     }
     wanted = os.environ.get("CASES", "").split() or list(cases)
     for name in wanted:
         if name not in cases:
             raise SystemExit(f"there is no case {name!r}; write some of {' '.join(cases)}")
-    for name in wanted:
-        with server.started() as url:
+    with server.started() as url:
+        for name in wanted:
             cases[name](report, url)
     return report.finish()
 

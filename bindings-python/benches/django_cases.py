@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import io
 import os
 import random
 import re
@@ -16,12 +18,13 @@ from typing import Any, Callable, Dict, Iterator
 
 import django_app
 import server
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.test import RequestFactory
 from report import Line, Report
 from rounds import OURS, play
 
-BARE, PEER = "bare", "redis-py middleware"
+BARE, PEER, SOCKET = "bare", "redis-py middleware", "bare socket"
 CALLS = int(os.environ.get("CALLS", "20000"))
 CALLS_A_ROUND = 500
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -32,18 +35,19 @@ def cpu(report: Report, url: str) -> None:
     django_app.configure(url)
     environ = RequestFactory().post("/upload").environ
     everyone = {who: _nanoseconds(django_app.handler(who), environ) for who in django_app.MIDDLEWARE}
+    everyone[SOCKET] = _nanoseconds(django_app.floor(), environ)
     played = play(everyone, max(CALLS // CALLS_A_ROUND, 1))
     # A round is short, and now and then something else falls into it: single differences may be nothing at all.
-    bare, ours, peer = (statistics.median(played[who]) for who in (BARE, OURS, PEER))
-    added, peer_added = ours - bare, peer - bare
-    report.show("django-cpu", {BARE: round(bare), OURS: round(ours), PEER: round(peer)}, "ns")
+    medians = {who: statistics.median(figures) for who, figures in played.items()}
+    added, peer_added = (medians[who] - medians[BARE] for who in (OURS, PEER))
+    report.show("django-cpu", {who: round(figure) for who, figure in medians.items()}, "ns")
     ratio = round(added / peer_added, 3)
     report.add(Line("django-cpu", round(added), round(peer_added), PEER, "ns", ratio, 0.5, at_most=True))
 
 
 def _nanoseconds(handler: WSGIHandler, environ: Dict[str, Any]) -> Callable[[], float]:
     def round_() -> float:
-        addresses = [f"10.0.{random.randrange(40)}.{random.randrange(250)}" for _ in range(CALLS_A_ROUND)]
+        addresses = [_address() for _ in range(CALLS_A_ROUND)]
         begun = time.process_time_ns()
         for address in addresses:
             response = handler.get_response(WSGIRequest({**environ, "REMOTE_ADDR": address}))
@@ -53,6 +57,41 @@ def _nanoseconds(handler: WSGIHandler, environ: Dict[str, Any]) -> Callable[[], 
         return (time.process_time_ns() - begun) / CALLS_A_ROUND
 
     return round_
+
+
+def cpu_async(report: Report, url: str) -> None:
+    """The same under ASGI with 64 requests in flight, beside redis.asyncio. Shown, not judged."""
+    django_app.configure(url)
+    loop = asyncio.new_event_loop()
+
+    def round_of(handler: ASGIHandler) -> Callable[[], float]:
+        return lambda: loop.run_until_complete(_async_nanoseconds(handler))
+
+    everyone = {who: round_of(django_app.async_handler(who)) for who in django_app.ASYNC_MIDDLEWARE}
+    played = play(everyone, max(CALLS // CALLS_A_ROUND, 1))
+    loop.close()
+    report.show("django-cpu-async", {who: round(statistics.median(played[who])) for who in played}, "ns")
+
+
+async def _async_nanoseconds(handler: ASGIHandler) -> float:
+    flight, each = 64, 8
+
+    async def work() -> None:
+        for _ in range(each):
+            scope = {"type": "http", "method": "POST", "path": "/upload/async", "headers": []}
+            request = ASGIRequest({**scope, "client": [_address(), 1]}, io.BytesIO())
+            response = await handler.get_response_async(request)
+            if response.status_code != 200:
+                raise AssertionError(f"a request that should pass has status {response.status_code}")
+            response.close()
+
+    begun = time.process_time_ns()
+    await asyncio.gather(*(work() for _ in range(flight)))
+    return (time.process_time_ns() - begun) / (flight * each)
+
+
+def _address() -> str:
+    return f"10.0.{random.randrange(40)}.{random.randrange(250)}"
 
 
 def gunicorn(report: Report, url: str) -> None:
