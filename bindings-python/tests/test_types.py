@@ -1,6 +1,8 @@
 """The types of documents and metrics are those of the core."""
 
 import json
+import subprocess
+import sys
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -43,6 +45,29 @@ def test_documents_have_the_fields_of_the_schema(name):
     assert kind.__required_keys__ == set(table.get("required", []))
     hints = {field: kinds_of_hint(hint) for field, hint in get_type_hints(kind).items()}
     assert hints == {field: kinds(schema) for field, schema in table["properties"].items()}
+
+
+CHECKED = """
+from tidegate import Limiter, Policy
+from tidegate.types import Document
+
+document: Document = {"version": 1, "rules": {"a": ["5/s", {"limit": 100, "window": "1h"}]}}
+plain = dict(version=1, rules=dict(a="5/s"))
+for made in [Limiter(document=document), Limiter(document=plain), Policy(document).limiter, Limiter({"a": "5/s"})]:
+    keys: int = made.metrics()["keys"]  # an error: it may be None
+    made.metrics()["latency"]["sum"] + 1
+wrong: Document = {"version": 1, "rules": {"a": {"limits": "5/s", "on_error": "close"}}}  # an error
+wrong = {"version": 1, "store": {"uri": "redis://127.0.0.1"}}  # an error
+"""
+
+
+def test_a_type_checker_finds_what_is_wrong_in_a_document(tmp_path):
+    (tmp_path / "checked.py").write_text(CHECKED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={tmp_path}", "checked.py"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    wrong = {int(line.split(":")[1]) for line in found.stdout.splitlines() if ": error:" in line}
+    lines = CHECKED.splitlines()
+    assert wrong == {number for number, line in enumerate(lines, 1) if "# an error" in line}, found.stdout
 
 
 def matches(value, hint):

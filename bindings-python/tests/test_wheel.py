@@ -52,6 +52,7 @@ def test_it_has_every_module_the_types_and_the_metadata(wheel):
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
     metadata = told(wheel, "METADATA")
     assert (metadata["Name"], metadata["License-Expression"]) == ("tidegate", "MIT OR Apache-2.0")
+    assert set(metadata.get_all("License-File")) == {"LICENSE-APACHE", "LICENSE-MIT"}
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     entry_points = told(wheel, "entry_points.txt").get_payload()
     assert "tidegate=tidegate.pytest_plugin" in entry_points.replace(" ", "")

@@ -446,3 +446,16 @@ fn the_schema_has_the_fields_that_are_read() {
         }
     }
 }
+
+#[test]
+fn a_lone_table_is_neither_read_nor_in_the_schema_as_the_rules_of_a_route() {
+    let document =
+        |rules| json!({"version": 1, "rules": {"a": "5/m"}, "routes": [{"path": "/", "key": "ip", "rules": rules}]});
+    let table = json!({"rule": "a", "key": "ip"});
+    Document::from_json(&document(json!([table])).to_string()).expect("a list of tables");
+    Document::from_json(&document(table).to_string()).expect_err("a table");
+    let rules = Document::schema().pointer("/$defs/Route/properties/rules/anyOf").cloned().expect("forms");
+    assert_eq!(rules[0], json!({"type": "string"}));
+    assert_eq!(rules[1]["items"]["anyOf"][1], json!({"$ref": "#/$defs/RouteRule"}));
+    assert!(rules.get(2).is_none());
+}
