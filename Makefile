@@ -57,7 +57,7 @@ wheel-release: $(VENV)/ready
 
 test-python: wheel-python
 	@scripts/ensure-servers
-	$(CARGO) build --locked -p tidegate-tests --bin servers
+	$(CARGO) build --locked -p tidegate-tests --bin servers --bin hammer
 	cd bindings-python && TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers $(VENV)/bin/pytest $(TESTS)
 
 lint-python: wheel-python
