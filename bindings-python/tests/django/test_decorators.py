@@ -4,7 +4,6 @@ import asyncio
 import functools
 import sys
 import threading
-import time
 import types
 
 import django_ready  # noqa: F401
@@ -476,19 +475,19 @@ def test_the_loop_goes_on_while_the_store_is_silent(own_redis, prefix, kind):
     limited = limit(awaited) if kind == "function" else method_decorator(limit, name="dispatch")(Silent).as_view()
 
     async def ticks():
-        gap, last = 0.0, time.monotonic()
-        request = asyncio.ensure_future(limited(AsyncRequestFactory().get("/")))
+        count, request = 0, asyncio.ensure_future(limited(AsyncRequestFactory().get("/")))
         while not request.done():
             await asyncio.sleep(0.001)
-            gap, last = max(gap, time.monotonic() - last), time.monotonic()
-        return gap, (await request).status_code
+            count += 1
+        return count, (await request).status_code
 
     with override_settings(TIDEGATE={**MINE, "STORE": store}):
         current().policy.ready(10)
         own_redis.do("pause")
         try:
-            gap, status = asyncio.run(ticks())
+            count, status = asyncio.run(ticks())
         finally:
             own_redis.do("resume")
     assert status == 200
-    assert gap < 0.5
+    # A loop that stood still would have turned once or twice in this second.
+    assert count > 20
