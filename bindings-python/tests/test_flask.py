@@ -13,8 +13,8 @@ import urllib.request
 import flask
 import pytest
 from conftest import ROOT
-from tidegate import Policy
-from tidegate.flask import RateLimit, headers_of, path_of, peer_of
+from tidegate import Policy, _web
+from tidegate.flask import RateLimit, path_of, peer_of
 from tidegate.testing import MemoryPolicy
 
 LOGIN = {"name": "login", "path": "/login", "rules": "login", "key": "ip", "refund_status": ["5xx"]}
@@ -195,13 +195,23 @@ def test_strange_paths_are_judged(path):
     assert policy.admit(policy.request("GET", encoded), peer="203.0.113.7")
 
 
+def test_a_coroutine_exempts_nobody_and_is_nobody():
+    async def spared(request):
+        return False
+
+    app = application(MemoryPolicy(document({**LOGIN, "exempt": {"app": ["spared"]}})), answers={"spared": spared})
+    assert codes(app, "/login", 3) == [500] * 3
+    route = {**LOGIN, "key": "user", "without_identity": "refuse"}
+    assert codes(application(MemoryPolicy(document(route)), user=spared), "/login", 3) == [500] * 3
+
+
 def test_what_is_read_of_an_environment():
     assert path_of({}) == "/"
     assert path_of({"PATH_INFO": "/\xc3\xbc %"}) == "/%C3%BC%20%25"
     assert peer_of({"REMOTE_ADDR": "203.0.113.7"}) == "203.0.113.7"
     assert peer_of({}) is None
     environ = {"HTTP_X_KEY": "a,b", "CONTENT_TYPE": "text/plain", "HTTP_COOKIE": "c"}
-    assert headers_of(environ, ("x-key", "content-type", "accept")) == [
+    assert _web.headers_of(environ, ("x-key", "content-type", "accept")) == [
         ("x-key", "a,b"),
         ("content-type", "text/plain"),
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
+from functools import lru_cache
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote
 
 from ._policy import Policy
@@ -27,6 +29,29 @@ def encoded(path: Union[str, bytes]) -> str:
     A path of characters that UTF-8 does not have is none of the application's, and no reason to fail.
     """
     return quote(path.encode("utf-8", "surrogatepass") if isinstance(path, str) else path, safe=_SAFE)
+
+
+def headers_of(environ: Mapping[str, Any], names: Iterable[str]) -> List[Tuple[str, str]]:
+    """These headers of a WSGI environment. Servers have joined the lines of one header already."""
+    return [(name, environ[key]) for name in names if (key := _variable(name)) in environ]
+
+
+@lru_cache(maxsize=256)
+def _variable(header: str) -> str:
+    name = header.upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+
+
+def plain(answer: Any, asked: object) -> Any:
+    """What somebody who was asked has answered, where nothing can be awaited.
+
+    A coroutine is refused: it is true, whatever it would answer, and as text it tells nobody from others.
+    """
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError(f"{asked!r} is async, and this request is not: write a plain function")
+    return answer
 
 
 def identity(value: Any) -> Any:

@@ -103,7 +103,7 @@ class RateLimit:
             admission = self.policy.admit(
                 request,
                 peer=peer_of(flask.request.environ),
-                headers=headers_of(flask.request.environ, request.needs_headers),
+                headers=_web.headers_of(flask.request.environ, request.needs_headers),
                 after=admissions[-1] if admissions else None,
                 **told,
             )
@@ -144,7 +144,7 @@ class RateLimit:
 
 
 def _ask(ask: Optional[Ask]) -> Any:
-    return None if ask is None else ask(flask.request)
+    return None if ask is None else _web.plain(ask(flask.request), ask)
 
 
 def path_of(environ: Mapping[str, Any]) -> str:
@@ -155,14 +155,3 @@ def path_of(environ: Mapping[str, Any]) -> str:
 def peer_of(environ: Mapping[str, Any]) -> Optional[str]:
     """The peer's address. It is empty where the server listens on a Unix socket."""
     return environ.get("REMOTE_ADDR")
-
-
-def headers_of(environ: Mapping[str, Any], names: Any) -> "list[tuple[str, str]]":
-    """These headers. Servers have joined the lines of one header already."""
-    keys = [(name, _variable(name)) for name in names]
-    return [(name, environ[key]) for name, key in keys if key in environ]
-
-
-def _variable(name: str) -> str:
-    key = name.upper().replace("-", "_")
-    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"

@@ -319,6 +319,15 @@ def test_functions_of_async_views_may_be_async():
     assert asyncio.run(twice("/")) == [200, 429]
 
 
+def test_a_coroutine_exempts_nobody_and_is_nobody_on_a_view_that_cannot_await_it():
+    async def supplied(group, request):
+        return False
+
+    for limit in (ratelimit(key="ip", rate="1/m", exempt=supplied), ratelimit(key=supplied, rate="1/m")):
+        with pytest.raises(TypeError, match="is async, and this request is not"):
+            limit(plain)(FACTORY.get("/"))
+
+
 def test_costs():
     assert statuses(ratelimit(key="ip", rate="5/m", cost=2)(plain), 3) == [200, 200, 429]
     view = ratelimit(key="ip", rate="5/m", group="by the request", cost=lambda group, request: int(request.GET["n"]))(

@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
-from django.conf import settings as django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from .. import Admission, Policy, TidegateError
 from ..testing import MemoryLimiter
-from .conf import Settings
+from .conf import Settings, on_error_said
 
 #: So many rules have a policy at once: rates are by tier, not by user.
 POLICIES = 1_000
 NAME_BYTES = 64
-#: What RATELIMIT_FAIL_OPEN means.
-FAIL_OPEN = {None: None, True: "allow", False: "deny"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Rule:
         """This rule for every request, with the store and the ``[http]`` of the settings' document."""
         rule = {
             "limits": self.rate,
-            "on_error": self.on_error or FAIL_OPEN[getattr(django, "RATELIMIT_FAIL_OPEN", None)],
+            "on_error": self.on_error or on_error_said(),
         }
         route = {
             "name": self.name,

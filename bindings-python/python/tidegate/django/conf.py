@@ -177,11 +177,17 @@ def _prefixes() -> Dict[str, Any]:
     return {field: getattr(django, name) for name, field in names.items() if hasattr(django, name)}
 
 
+def on_error_said() -> Optional[str]:
+    """The ``on_error`` that RATELIMIT_FAIL_OPEN says; none if it is not there."""
+    fails_open = getattr(django, "RATELIMIT_FAIL_OPEN", None)
+    return None if fails_open is None else "allow" if fails_open else "deny"
+
+
 def _rules(rules: Any) -> Any:
     """Rules that do not say what to do without a store do as RATELIMIT_FAIL_OPEN says, if it is there."""
-    if not hasattr(django, "RATELIMIT_FAIL_OPEN") or not isinstance(rules, Mapping):
+    on_error = on_error_said()
+    if on_error is None or not isinstance(rules, Mapping):
         return rules
-    on_error = "allow" if django.RATELIMIT_FAIL_OPEN else "deny"
     tables = {name: rule if isinstance(rule, Mapping) else {"limits": rule} for name, rule in rules.items()}
     return {name: {"on_error": on_error, **table} for name, table in tables.items()}
 

@@ -42,7 +42,7 @@ from django.http.response import HttpResponseBase
 from django.utils.decorators import method_decorator
 from django.utils.module_loading import import_string
 
-from .. import Admission, Policy, Request
+from .. import Admission, Policy, Request, _web
 from . import _adhoc, _views, exchange
 from .conf import Settings, current
 
@@ -160,7 +160,11 @@ class ratelimit:
     def _sync(self, view: _views.View, group: str) -> _views.View:
         def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
             http = _views.request_of(request)
-            asked = self._asked(http, group, self._supplied(http, group)) if self._applies(http) else None
+            asked = None
+            if self._applies(http):
+                supplied = self._supplied(http, group)
+                supplied = {name: _web.plain(value, self._suppliers[name]) for name, value in supplied.items()}
+                asked = self._asked(http, group, supplied)
             if asked is None:
                 return view(request, *args, **kwargs)
             told = exchange.told(asked.settings, asked.request, http)

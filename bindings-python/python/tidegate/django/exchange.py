@@ -5,9 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from functools import lru_cache
 from typing import Any, Dict, List, Optional, Tuple
-from urllib.parse import quote
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
@@ -17,7 +15,7 @@ from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 
-from .. import Admission, Request
+from .. import Admission, Request, _web
 from .conf import Function, Settings
 from .signals import rate_limited, store_degraded
 
@@ -29,13 +27,13 @@ WITHOUT_STORE = ("local", "open", "closed")
 
 def path(http: HttpRequest) -> str:
     """The whole path as it was on the wire: Django has decoded it."""
-    return quote(http.path, safe="/", errors="surrogatepass")
+    return _web.encoded(http.path)
 
 
 def told(settings: Settings, request: Request, http: HttpRequest) -> Dict[str, Any]:
     """What ``Policy.admit`` is told of a request: no more than its route needs."""
     asked = _asked(settings, request)
-    return _told(request, http, {what: _sync(function, http) for what, function in asked.items()})
+    return _told(request, http, {what: _web.plain(function(http), function) for what, function in asked.items()})
 
 
 async def told_async(settings: Settings, request: Request, http: HttpRequest) -> Dict[str, Any]:
@@ -91,41 +89,21 @@ def _asked(settings: Settings, request: Request) -> Dict[Tuple[str, str], Functi
 
 def _told(request: Request, http: HttpRequest, answers: Dict[Tuple[str, str], Any]) -> Dict[str, Any]:
     # A server that listens on a socket in the file system has no address for its peers.
-    told: Dict[str, Any] = {"peer": http.META.get("REMOTE_ADDR") or "unix", "headers": _headers(request, http)}
+    told: Dict[str, Any] = {
+        "peer": http.META.get("REMOTE_ADDR") or "unix",
+        "headers": _web.headers_of(http.META, request.needs_headers),
+    }
     for (kind, name), answer in answers.items():
         if kind == "user":
-            told["user"] = answer
+            told["user"] = _web.user(answer)
         elif kind == "value" and answer is not None:
-            told.setdefault("values", {})[name] = answer
+            told.setdefault("values", {})[name] = _web.identity(answer)
         elif kind == "answer" and answer:
             told.setdefault("answers", []).append(name)
     before = getattr(http, "ratelimit", None)
     if isinstance(before, Admission):
         told["after"] = before
     return told
-
-
-def _headers(request: Request, http: HttpRequest) -> List[Tuple[str, str]]:
-    meta = http.META
-    return [(name, meta[key]) for name in request.needs_headers if (key := _meta(name)) in meta]
-
-
-@lru_cache(maxsize=256)
-def _meta(header: str) -> str:
-    """A header's name in ``request.META``."""
-    name = header.upper().replace("-", "_")
-    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
-
-
-def _sync(function: Function, http: HttpRequest) -> Any:
-    answer = function(http)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise ImproperlyConfigured(
-            f"{function!r} of TIDEGATE is async, and this request is not: write a plain function"
-        )
-    return answer
 
 
 def _user(http: HttpRequest) -> Optional[str]:
@@ -180,7 +158,8 @@ class _Outage:
         self.last = time.monotonic()
 
     def answered(self) -> None:
-        if self.last is not None and time.monotonic() - self.last >= self.QUIET:
+        last = self.last  # which another thread may change
+        if last is not None and time.monotonic() - last >= self.QUIET:
             self.last = None
             logger.info("the store answers again")
 
