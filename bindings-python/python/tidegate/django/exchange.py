@@ -26,8 +26,8 @@ WITHOUT_STORE = ("local", "open", "closed")
 
 
 def path(http: HttpRequest) -> str:
-    """The whole path as it was on the wire: Django has decoded it."""
-    return _web.encoded(http.path)
+    """The path that the router sees, encoded again. Not ``http.path``: some servers let clients say what stands before."""
+    return _web.encoded(http.path_info)
 
 
 def told(settings: Settings, request: Request, http: HttpRequest) -> Dict[str, Any]:
