@@ -115,9 +115,9 @@ def test_a_fixed_window_begins_with_its_first_hit(make):
     reset = limiter.get_window_stats(limit, "alice").reset_time
     assert before + 60 <= reset + 0.01
     assert reset <= time.time() + 60
-    time.sleep(0.2)
+    time.sleep(2)
     assert limiter.hit(limit, "alice")
-    assert limiter.get_window_stats(limit, "alice").reset_time == pytest.approx(reset, abs=0.15), "it never moves"
+    assert limiter.get_window_stats(limit, "alice").reset_time == pytest.approx(reset, abs=1), "it never moves"
 
 
 def test_a_moving_window_tells_when_its_oldest_leaves(make):
@@ -126,13 +126,13 @@ def test_a_moving_window_tells_when_its_oldest_leaves(make):
     before = time.time()
     assert limiter.hit(limit, "alice")
     after = time.time()
-    time.sleep(1)
+    time.sleep(2)
     for remaining in (1, 0):
         assert limiter.hit(limit, "alice")
         stats = limiter.get_window_stats(limit, "alice")
         assert stats.remaining == remaining
         # The store's answer takes a while.
-        assert before + 60 - 0.01 <= stats.reset_time <= after + 60 + 0.5
+        assert before + 60 - 0.01 <= stats.reset_time <= after + 60 + 1.5
 
 
 def test_a_moving_window_moves(make):

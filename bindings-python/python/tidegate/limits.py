@@ -87,7 +87,8 @@ class TidegateStorage(Storage, MovingWindowSupport, SlidingWindowCounterSupport)
         return self._limiter.count(_RULE, key, _window(key)).total
 
     def get_expiry(self, key: str) -> float:
-        return time.time() + self._limiter.count(_RULE, key, _window(key)).left
+        left = self._limiter.count(_RULE, key, _window(key)).left
+        return time.time() + left
 
     def check(self) -> bool:
         """Whether the store answers within the deadline."""
@@ -158,7 +159,8 @@ class AsyncTidegateStorage(aio.Storage, aio.MovingWindowSupport, aio.SlidingWind
         return (await self._limiter.count(_RULE, key, _window(key))).total
 
     async def get_expiry(self, key: str) -> float:
-        return time.time() + (await self._limiter.count(_RULE, key, _window(key))).left
+        left = (await self._limiter.count(_RULE, key, _window(key))).left
+        return time.time() + left
 
     async def check(self) -> bool:
         """Whether the store answers within the deadline."""

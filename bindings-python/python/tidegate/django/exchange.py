@@ -26,7 +26,7 @@ WITHOUT_STORE = ("local", "open", "closed")
 
 
 def path(http: HttpRequest) -> str:
-    """The path that the router sees, encoded again. Not ``http.path``: some servers let clients say what stands before."""
+    """The path that the router sees, encoded again. What stands before it in ``http.path`` some clients can choose."""
     return _web.encoded(http.path_info)
 
 
