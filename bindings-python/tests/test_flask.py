@@ -205,6 +205,12 @@ def test_a_coroutine_exempts_nobody_and_is_nobody():
     assert codes(application(MemoryPolicy(document(route)), user=spared), "/login", 3) == [500] * 3
 
 
+def test_an_object_without_a_text_of_its_own_is_nobody():
+    route = {**LOGIN, "key": "user", "without_identity": "refuse"}
+    app = application(MemoryPolicy(document(route)), user=lambda request: object())
+    assert codes(app, "/login", 2) == [500] * 2
+
+
 def test_what_is_read_of_an_environment():
     assert path_of({}) == "/"
     assert path_of({"PATH_INFO": "/\xc3\xbc %"}) == "/%C3%BC%20%25"

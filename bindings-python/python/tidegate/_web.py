@@ -58,6 +58,9 @@ def identity(value: Any) -> Any:
     """A user, or a part of a key, as it is told: numbers stay, since they may be costs; anything else is text."""
     if value is None or isinstance(value, (bytes, int)):
         return value
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+        raise TypeError(f"a {kind.__name__} tells nobody from others; write text, bytes or a number of it")
     return str(value).encode("utf-8", "surrogatepass")
 
 

@@ -319,7 +319,7 @@ def _field(key: str) -> Supplier:
 
 def _key_text(key: object, whose: str) -> Union[str, bytes]:
     """What a key function has returned, which must tell somebody from others."""
-    text = key if isinstance(key, (str, bytes)) else str(key)
+    text: Union[str, bytes] = _web.user(key)
     if not text:
         raise ImproperlyConfigured(f"{whose}: the key function returned {key!r}; return text, or None for no limit")
     return text
