@@ -11,7 +11,6 @@ after the other: where one refuses, what the others have charged for the request
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -298,7 +297,6 @@ def _told(settings: Settings, request: Any, asked: Request) -> Dict[str, Any]:
     return told
 
 
-@lru_cache(maxsize=8)
 def _trusts(settings: Settings) -> bool:
     """Whether the document says which proxies are trusted."""
     return bool(settings.document.get("http", {}).get("trusted_proxies"))

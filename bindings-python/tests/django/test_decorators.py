@@ -2,8 +2,11 @@
 
 import asyncio
 import functools
+import itertools
+import json
 import sys
 import threading
+import time
 import types
 
 import django_ready  # noqa: F401
@@ -500,3 +503,36 @@ def test_the_loop_goes_on_while_the_store_is_silent(own_redis, prefix, kind):
     assert status == 200
     # A loop that stood still would have turned once or twice in this second.
     assert count > 20
+
+
+def test_a_document_that_is_taken_again_is_the_decorators_too(tmp_path):
+    """Proxies that are trusted no more are not believed, and a torn file changes nothing."""
+    file = tmp_path / "rules.json"
+    trusting = {
+        "version": 1,
+        "rules": {"none": "1/s"},
+        "http": {"default": {"rules": []}, "trusted_proxies": ["loopback"]},
+    }
+    file.write_text(json.dumps(trusting))
+    limited = ratelimit(key="ip", rate="1/h", group="taken again")(plain)
+    numbers = itertools.count(1)
+
+    def forged():
+        request = FACTORY.get("/", headers={"X-Forwarded-For": f"203.0.113.{next(numbers)}"})
+        return limited(request).status_code
+
+    def eventually_refused():
+        for _ in range(200):
+            if forged() == 429:
+                return True
+            time.sleep(0.05)
+        return False
+
+    with override_settings(TIDEGATE={"DOCUMENT": str(file)}):
+        assert [forged() for _ in range(5)] == [200] * 5
+        file.write_text("{ torn")
+        time.sleep(1.5)
+        assert [forged() for _ in range(5)] == [200] * 5
+        file.write_text(json.dumps({**trusting, "http": {"default": {"rules": []}}}))
+        assert eventually_refused()
+        assert [forged() for _ in range(5)] == [429] * 5

@@ -61,12 +61,17 @@ class Rule:
             raise ImproperlyConfigured(f"{whose}: {error}") from error
 
 
-@lru_cache(maxsize=POLICIES)
 def policy(settings: Settings, rule: Rule) -> Policy:
     """The rule at work, on the store and the connections of the settings' policy.
 
     :raises ImproperlyConfigured: if the core refuses it.
     """
+    return _policy(settings, settings.taken()[0], rule)
+
+
+@lru_cache(maxsize=POLICIES)
+def _policy(settings: Settings, taken: int, rule: Rule) -> Policy:
+    """One for each document that the settings' policy has taken."""
     assert settings.policy is not None, "whoever asks has looked whether limits are enabled"
     try:
         return settings.policy.beside(rule.document(settings.document))
@@ -112,7 +117,7 @@ def _said(table: Mapping[str, Any]) -> Dict[str, Any]:
 
 def _forget(*, setting: str, **_: Any) -> None:
     if setting in ("TIDEGATE", "CACHES") or setting.startswith("RATELIMIT_"):
-        policy.cache_clear()
+        _policy.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="tidegate.django._adhoc")

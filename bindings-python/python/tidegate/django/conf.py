@@ -6,7 +6,8 @@ import difflib
 import json
 import os
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from django.conf import settings as django
 from django.core.exceptions import ImproperlyConfigured
@@ -15,12 +16,15 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from .. import Limiter, Policy, TidegateError
+from ..testing import MemoryPolicy
 from ._caches import store_of
 
 Function = Callable[[HttpRequest], Any]
 
 PARTS = {"RULES": "rules", "ROUTES": "routes", "HTTP": "http", "STORE": "store"}
 KEYS = ("DOCUMENT", *PARTS, "URL", "USE_CACHE", "ENABLED", "USER", "VALUES", "EXEMPT")
+# Seconds after which it is asked whether the policy has taken another document.
+LOOK_EVERY = 1.0
 # A document whose rules are decorators' alone: no request has a route.
 NO_ROUTES: Mapping[str, Any] = {"rules": []}
 # A limiter has a rule; where all are decorators', nobody is counted under this one.
@@ -50,6 +54,8 @@ class Settings:
         self.answers = _functions("EXEMPT", given)
         self.policy: Optional[Policy] = None
         self._source: Union[str, Dict[str, Any]] = {}
+        self._taken: Optional[Tuple[int, Dict[str, Any]]] = None
+        self._look_at = 0.0
         if enabled:
             self._source = _source(given)
             self.policy = _policy(self._source)
@@ -61,8 +67,23 @@ class Settings:
 
     @property
     def document(self) -> Dict[str, Any]:
-        """The document; that of a file as it is at this moment."""
-        return self._source if isinstance(self._source, dict) else _read(self._source)
+        """The document; that of a file as the policy has taken it last."""
+        return self.taken()[1]
+
+    def taken(self) -> Tuple[int, Dict[str, Any]]:
+        """How often the policy has taken another document, and the one that it has."""
+        if isinstance(self._source, dict) or self.policy is None:
+            return 0, self._source if isinstance(self._source, dict) else {}
+        now = time.monotonic()
+        if self._taken is None:
+            self._taken = self.policy.metrics()["reloads"], _read(self._source)
+        elif now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
+            self.policy.request("GET", "/")  # has it look at the file, where no middleware does
+            reloads = self.policy.metrics()["reloads"]
+            if reloads != self._taken[0]:
+                self._taken = _read_again(self._source, reloads) or self._taken
+        return self._taken
 
 
 _lock = threading.Lock()
@@ -197,6 +218,16 @@ def _policy(source: Union[str, Dict[str, Any]]) -> Policy:
         return Policy.watch(source) if isinstance(source, str) else Policy(source)
     except (TidegateError, TypeError) as error:
         raise ImproperlyConfigured(f"TIDEGATE: {error}") from error
+
+
+def _read_again(path: str, reloads: int) -> Optional[Tuple[int, Dict[str, Any]]]:
+    """A file that the policy has taken; None if it is another by now, which nobody would take."""
+    try:
+        document = _read(path)
+        MemoryPolicy(document)
+    except (ImproperlyConfigured, OSError, TidegateError, TypeError, ValueError):
+        return None
+    return reloads, document
 
 
 def _read(path: str) -> Dict[str, Any]:
