@@ -65,7 +65,9 @@ def identity(value: Any) -> Any:
 
 
 def user(value: Any) -> Any:
-    """A user as it is told: of the application's numbers, text."""
+    """A user as it is told: of the application's numbers, text. False, as of ``is_authenticated and id``, is nobody."""
+    if value is False:
+        return None
     return str(value) if isinstance(value, int) else identity(value)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import io
 import json
 import logging
 
@@ -13,9 +14,11 @@ from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
+from tidegate import _web
 from tidegate.django import RateLimitMiddleware, conf, exchange, rate_limited, store_degraded
 
 OURS = "tidegate.django.RateLimitMiddleware"
@@ -109,7 +112,9 @@ class Awaited(AsyncClient):
         self.peer = [peer, 1] if peer else None
 
     def _base_scope(self, **request):
-        return {**super()._base_scope(**request), "client": self.peer}
+        # As servers have it that listen on a Unix socket.
+        server = {} if self.peer else {"server": ["/run/site.sock", None]}
+        return {**super()._base_scope(**request), "client": self.peer, **server}
 
     def _get_path(self, parsed):
         return super()._get_path(parsed).encode("latin-1").decode()  # as ASGI's servers have it
@@ -412,3 +417,35 @@ def test_loops_that_wait_for_the_store_are_answered(redis, prefix):
         assert asyncio.run(load()) == [200] * 2 + [429] * 8
         assert Sync("127.0.0.1").post("/login").status_code == 429
         assert conf.current().policy.metrics()["limiter"]["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("server", "told"), [(["/run/site.sock", None], "203.0.113.7"), (["127.0.0.1", 80], None)], ids=["unix", "unknown"]
+)
+def test_a_peer_without_an_address_is_a_socket_where_the_server_says_so(server, told):
+    """Who is not known is no proxy, whatever he says."""
+    http = ASGIRequest(
+        {
+            "type": "http",
+            "method": "GET",
+            "path": "/",
+            "headers": [(b"x-forwarded-for", b"203.0.113.7")],
+            "client": None,
+            "server": server,
+        },
+        io.BytesIO(),
+    )
+    document = {
+        "version": 1,
+        "rules": {"r": "1/m"},
+        "http": {"trusted_proxies": ["unix"], "default": {"rules": "r", "key": "ip"}},
+    }
+    with override_settings(TIDEGATE={"DOCUMENT": document}):
+        settings = conf.current()
+        request = settings.policy.request("GET", "/")
+        asked = exchange.told(settings, request, http)
+    assert request.client_address(asked["peer"], asked["headers"]) == told
+
+
+def test_who_is_false_is_nobody():
+    assert (_web.user(False), _web.user(0), _web.user(None)) == (None, "0", None)

@@ -16,6 +16,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 
 from .. import Admission, Request, _web
+from ..asgi import peer_of
 from .conf import Function, Settings
 from .signals import rate_limited, store_degraded
 
@@ -73,6 +74,13 @@ def tell(response: HttpResponseBase, admission: Admission) -> None:
     admission.settle(response.status_code)
 
 
+def _peer(http: HttpRequest) -> Optional[str]:
+    """The peer's address: empty under WSGI where the server listens on a Unix socket; ASGI's scope tells of that."""
+    address: Optional[str] = http.META.get("REMOTE_ADDR")
+    scope = getattr(http, "scope", None)
+    return peer_of(scope) if address is None and scope is not None else address
+
+
 def _asked(settings: Settings, request: Request) -> Dict[Tuple[str, str], Function]:
     """The functions whose answers a request needs."""
     asked: Dict[Tuple[str, str], Function] = {}
@@ -88,9 +96,8 @@ def _asked(settings: Settings, request: Request) -> Dict[Tuple[str, str], Functi
 
 
 def _told(request: Request, http: HttpRequest, answers: Dict[Tuple[str, str], Any]) -> Dict[str, Any]:
-    # A server that listens on a socket in the file system has no address for its peers.
     told: Dict[str, Any] = {
-        "peer": http.META.get("REMOTE_ADDR") or "unix",
+        "peer": _peer(http),
         "headers": _web.headers_of(http.META, request.needs_headers),
     }
     for (kind, name), answer in answers.items():
