@@ -3,6 +3,7 @@
 import threading
 import time
 import types
+import uuid
 
 import django_ready  # noqa: F401
 import pytest
@@ -273,6 +274,17 @@ def test_what_users_override_holds():
     assert statuses(view(Parsed), 2) == [200, 429]
     with pytest.raises(ImproperlyConfigured, match="return text, or None"):
         call(tenants, HTTP_X_TENANT="")
+
+
+@pytest.mark.parametrize("key", [0, 7, uuid.UUID(int=7), "a\ud800"])
+def test_a_key_is_told_as_the_application_has_it(key):
+    class Keyed(drf.UserRateThrottle):
+        rate = "1/m"
+
+        def get_cache_key(self, request, view):
+            return key
+
+    assert statuses(view(Keyed), 2) == [200, 429]
 
 
 def test_two_of_one_scope_and_other_rates_both_hold():

@@ -19,7 +19,7 @@ from rest_framework.exceptions import APIException, PermissionDenied
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from . import Admission, Policy, Request
+from . import Admission, Policy, Request, _web
 from .django import _adhoc, exchange
 from .django.conf import Settings, current
 
@@ -164,9 +164,9 @@ class RateThrottle(BaseThrottle):
         key = self.get_cache_key(request, view)
         if key is None:
             return None
-        if not key:
+        if not (told := _web.user(key)):
             raise ImproperlyConfigured(f"{type(self).__name__}.get_cache_key returned {key!r}; return text, or None")
-        return f"app:{KEY}", {KEY: key}
+        return f"app:{KEY}", {KEY: told}
 
     def _passes(self, request: Any) -> bool:
         """Whether it is not for this throttle to limit."""

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 
 import django_ready  # noqa: F401
 import pytest
@@ -192,3 +193,24 @@ def test_a_caches_prefix_begins_our_keys():
     for location in ("", None, [], "h:6379", "memcached://h"):
         with pytest.raises(ImproperlyConfigured, match="LOCATION"):
             store(DJANGO, location)
+
+
+def test_settings_that_change_while_a_thread_makes_them_are_made_again(monkeypatch):
+    """What the thread has read is of before: the next request must not have it."""
+    reading, changed = threading.Event(), threading.Event()
+
+    class Slow(conf.Settings):
+        def __init__(self):
+            super().__init__()
+            reading.set()
+            changed.wait(0.5)  # it comes only where the change does not wait for this thread
+
+    with override_settings(TIDEGATE={"RULES": RULES}):
+        monkeypatch.setattr(conf, "Settings", Slow)
+        maker = threading.Thread(target=conf.current)
+        maker.start()
+        assert reading.wait(10)
+        with override_settings(TIDEGATE={"RULES": RULES, "ENABLED": False}):
+            changed.set()
+            maker.join(10)
+            assert not conf.current().enabled

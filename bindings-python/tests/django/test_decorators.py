@@ -304,6 +304,11 @@ def test_a_key_function():
         statuses(view, 1, HTTP_X_WHO="")
 
 
+def test_a_key_of_text_that_utf_8_does_not_have_is_counted():
+    """A client writes it into a JSON body."""
+    assert statuses(ratelimit(key=lambda group, request: "a\ud800", rate="1/m")(plain), 2) == [200, 429]
+
+
 def test_functions_of_async_views_may_be_async():
     async def who(group, request):
         await asyncio.sleep(0)

@@ -5,6 +5,7 @@ import inspect
 import io
 import json
 import logging
+import uuid
 
 import django_ready  # noqa: F401
 import pytest
@@ -216,6 +217,20 @@ def test_the_application_says_who_its_users_are(client):
         here = client()
         assert statuses(here, "get", 2, "/mine", headers={"X-Tenant": "a"}) == [200, 429]
         assert here.get("/mine", headers={"X-Tenant": "b"}).status_code == 200
+
+
+@pytest.mark.parametrize("user", [7, 0, uuid.UUID(int=7), "a\ud800"])
+def test_a_user_is_told_as_the_application_has_it(client, user):
+    """Numbers as databases have them, and text that a JSON body can have and UTF-8 cannot."""
+    with override_settings(TIDEGATE={**MINE, "USER": lambda request: user}, MIDDLEWARE=[OURS]):
+        assert statuses(client(), "get", 2, "/mine") == [200, 429]
+
+
+@pytest.mark.parametrize("tenant", [7, uuid.UUID(int=7), "a\ud800"])
+def test_a_value_is_told_as_the_application_has_it(client, tenant):
+    values = {"tenant": lambda request: tenant, "units": lambda request: 3}
+    with override_settings(TIDEGATE={**MINE, "VALUES": values}):
+        assert statuses(client(), "get", 2, "/items/%C3%A4%20b") == [200, 429]
 
 
 def test_without_authentication_a_rule_by_user_is_a_fault_and_no_free_pass(client, caplog):

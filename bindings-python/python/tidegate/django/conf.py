@@ -107,7 +107,8 @@ def _changed(*, setting: str, **_: Any) -> None:
     """The next request makes them new; those under way end with what they have begun with."""
     global _settings
     if setting in ("TIDEGATE", "CACHES") or setting.startswith("RATELIMIT_"):
-        _settings = None
+        with _lock:  # behind a thread that makes them of what was said before
+            _settings = None
 
 
 setting_changed.connect(_changed, dispatch_uid="tidegate.django.conf")
