@@ -287,6 +287,26 @@ def test_a_key_is_told_as_the_application_has_it(key):
     assert statuses(view(Keyed), 2) == [200, 429]
 
 
+class OfARoute(drf.RateThrottle):
+    rate = "route:flaky"
+
+
+class Flaky(APIView):
+    throttle_classes = (OfARoute,)
+
+    def get(self, request):
+        raise ValueError("of the view")
+
+
+def test_what_a_status_gives_back_is_given_back_of_throttles_by_the_middleware():
+    """A throttle does not see what its view answers, or that it raises."""
+    flaky = {"name": "flaky", "path": "/of/no/request", "rules": "upload", "key": "ip", "refund_status": ["5xx"]}
+    ours = "tidegate.django.RateLimitMiddleware"
+    with override_settings(TIDEGATE={**MINE, "ROUTES": [flaky]}, ROOT_URLCONF=__name__, MIDDLEWARE=[ours]):
+        here = Client(raise_request_exception=False)
+        assert [here.get("/flaky").status_code for _ in range(5)] == [500] * 5
+
+
 def test_two_of_one_scope_and_other_rates_both_hold():
     class Burst(drf.UserRateThrottle):
         rate = "9/s"
@@ -339,7 +359,7 @@ def decorated(request):
     return ratelimit(route="upload")(Items.as_view())(request)
 
 
-urlpatterns = [path("once", decorated)]
+urlpatterns = [path("once", decorated), path("flaky", Flaky.as_view())]
 
 
 def through_the_middleware():

@@ -25,6 +25,9 @@ logger = logging.getLogger("tidegate.django")
 WITHOUT_STORE = ("local", "open", "closed")
 """The origins of decisions by ``on_error``."""
 
+_DECIDED = "_ratelimit_decided"
+"""Where a request has its admissions, in the order in which they were decided."""
+
 
 def path(http: HttpRequest) -> str:
     """The path that the router sees, encoded again. What stands before it in ``http.path`` some clients can choose."""
@@ -79,6 +82,12 @@ def _peer(http: HttpRequest) -> Optional[str]:
     address: Optional[str] = http.META.get("REMOTE_ADDR")
     scope = getattr(http, "scope", None)
     return peer_of(scope) if address is None and scope is not None else address
+
+
+def settle(http: HttpRequest, status: int) -> None:
+    """Gives back what a status says of all that was decided of a request: throttles do not see their response."""
+    for admission in http.__dict__.get(_DECIDED, ()):
+        admission.settle(status)
 
 
 def _asked(settings: Settings, request: Request) -> Dict[Tuple[str, str], Function]:
@@ -140,6 +149,7 @@ def _key(user: Any) -> Optional[str]:
 
 def _heard(http: HttpRequest, admission: Admission) -> List[Signal]:
     http.ratelimit = admission
+    http.__dict__.setdefault(_DECIDED, []).append(admission)
     signals = [rate_limited] if admission.outcome == "refused" else []
     origins = {decision.origin for decision in admission.decisions}
     if not origins.isdisjoint(WITHOUT_STORE):

@@ -42,6 +42,7 @@ class RateLimitMiddleware:
         exchange.apply(http, admission)
         response = self.get_response(http) if admission else exchange.response(admission)
         exchange.tell(response, admission)
+        exchange.settle(http, response.status_code)
         return response
 
     async def _call_async(self, http: HttpRequest) -> HttpResponseBase:
@@ -54,4 +55,5 @@ class RateLimitMiddleware:
         await exchange.apply_async(http, admission)
         response = await self.get_response(http) if admission else exchange.response(admission)
         exchange.tell(response, admission)
+        exchange.settle(http, response.status_code)
         return response
