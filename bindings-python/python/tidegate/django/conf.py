@@ -86,7 +86,8 @@ class Settings:
         return self._taken
 
 
-_lock = threading.Lock()
+# Of a thread that makes them, an import may change settings: that must not wait for itself.
+_lock = threading.RLock()
 _settings: Optional[Settings] = None
 
 
