@@ -464,3 +464,7 @@ def test_a_peer_without_an_address_is_a_socket_where_the_server_says_so(server, 
 
 def test_who_is_false_is_nobody():
     assert (_web.user(False), _web.user(0), _web.user(None)) == (None, "0", None)
+
+
+def test_a_user_who_is_not_saved_yet_is_nobody():
+    assert (exchange._key(User(pk=7)), exchange._key(User())) == ("7", None)

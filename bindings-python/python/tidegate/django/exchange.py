@@ -144,7 +144,7 @@ async def _async_user(http: HttpRequest) -> Optional[str]:
 
 
 def _key(user: Any) -> Optional[str]:
-    return str(user.pk) if user.is_authenticated else None
+    return str(user.pk) if user.is_authenticated and user.pk is not None else None
 
 
 def _heard(http: HttpRequest, admission: Admission) -> List[Signal]:
