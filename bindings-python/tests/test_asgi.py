@@ -182,9 +182,9 @@ def test_no_spelling_walks_past_a_limit(path):
     assert client(app).get("http://testserver" + path).status_code == 429
 
 
-@pytest.mark.parametrize("path", ["/a/login", "/a%2Flogin", "/root/a/login", "/%72oot/a/login", "/root%2Fa%2Flogin"])
+@pytest.mark.parametrize("path", ["/a/login", "/a%2Flogin", "/base/a/login", "/%62ase/a/login", "/base%2Fa%2Flogin"])
 def test_what_the_router_takes_for_a_path_the_limit_does(path):
-    root = "/root" if "oot" in path else ""
+    root = "/base" if "ase" in path else ""
     routes = [Mount("/a", routes=[Route("/login", hello)])]
     assert client(Starlette(routes=routes), root_path=root).get(path).status_code == 200
     nothing = document({**LOGIN, "path": "/a/login", "rules": "none"}, rules={"none": "0/m"})
@@ -193,7 +193,7 @@ def test_what_the_router_takes_for_a_path_the_limit_does(path):
 
 def test_a_mounted_application_has_the_paths_of_the_whole():
     inner = application(MemoryPolicy(document({**LOGIN, "path": "/sub/login"})), Route("/login", hello))
-    for root in ("", "/root"):
+    for root in ("", "/base"):
         http = client(Starlette(routes=[Mount("/sub", inner)]), root_path=root)
         assert "ratelimit" in http.get(root + "/sub/login").headers
 

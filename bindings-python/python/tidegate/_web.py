@@ -78,7 +78,8 @@ class Asks:
         self, user: Optional[Ask], values: Optional[Mapping[str, Ask]], answers: Optional[Mapping[str, Ask]]
     ) -> None:
         self.user, self.values, self.answers = user, dict(values or {}), dict(answers or {})
-        for name, ask in [("user", user or str), *self.values.items(), *self.answers.items()]:
+        asked = {**self.values, **self.answers, **({} if user is None else {"user": user})}
+        for name, ask in asked.items():
             if not callable(ask):
                 raise TypeError(f"{name} is to be a callable, which is asked for each request that needs it")
 
