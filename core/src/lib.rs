@@ -119,5 +119,6 @@ pub use limiter::{Acquire, Begun, Builder, Check, Count, Counted, Limiter, LogEn
 pub use metrics::{BreakerState, DecisionCount, ErrorCount, Histogram, Metrics, NodeMetrics};
 pub use receipt::Receipt;
 pub use record::Record;
+pub use rates::parse_duration;
 pub use rule::{Algorithm, Limit, OnError, Rule};
 pub use simulation::Simulation;

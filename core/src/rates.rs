@@ -22,8 +22,11 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Limit>> {
     Ok(rates)
 }
 
-/// The duration of a text such as `"10s"` or `"5 minutes"`.
-pub(crate) fn duration(text: &str) -> Result<Duration> {
+/// The duration of a text such as `"10s"` or `"5 minutes"`, as documents and rules have it. For bindings.
+///
+/// # Errors
+/// `invalid_rule` for a text that is no duration, with what to write instead.
+pub fn parse_duration(text: &str) -> Result<Duration> {
     let mut words = text.split_whitespace().peekable();
     let read = span(&mut words, None).and_then(|duration| match words.next() {
         None => Ok(duration),
@@ -371,7 +374,7 @@ mod tests {
             ("99999999999999999999s", "is too large"),
             ("9999999999999999999s", "the time is too long"),
         ] {
-            let error = duration(text).expect_err(text);
+            let error = parse_duration(text).expect_err(text);
             assert!(error.message().starts_with(&format!("duration {text:?}: ")), "{error}");
             assert!(error.message().contains(fragment), "{text}: {error}");
         }

@@ -199,8 +199,8 @@ impl LimitShape {
 
 impl LimitTable {
     fn limit(self) -> Result<Limit> {
-        let window = rates::duration(&self.window).map_err(|error| error.within("window"))?;
-        let precision = self.precision.as_deref().map(rates::duration).transpose();
+        let window = rates::parse_duration(&self.window).map_err(|error| error.within("window"))?;
+        let precision = self.precision.as_deref().map(rates::parse_duration).transpose();
         let algorithm = self.algorithm.as_deref().map(Algorithm::parse).transpose()?;
         Ok(Limit {
             algorithm: algorithm.unwrap_or(rates::implied(self.burst)),

@@ -259,7 +259,7 @@ impl Visitor<'_> for Deadline {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
-        rates::duration(text).map_err(|error| E::custom(error.message()))
+        rates::parse_duration(text).map_err(|error| E::custom(error.message()))
     }
 }
 

@@ -1,0 +1,53 @@
+//! `native`: what JavaScript calls of the core. Nothing is judged here; each file carries one thing over the border.
+//! No other thread ever calls JavaScript: results come through one queue, which the thread of its event loop drains.
+//!
+//! Many checks cross in one call, as numbers and bytes in arrays that are used again, and so do their answers:
+//! `record.rs` and `lib/record.ts` are the two ends of that.
+
+#![allow(missing_debug_implementations, reason = "JavaScript shows its objects itself")]
+#![allow(unreachable_pub, reason = "what is exported to JavaScript has to be pub for the macro that exports it")]
+#![allow(clippy::needless_pass_by_value, reason = "what JavaScript gives comes by value")]
+
+mod args;
+mod clock;
+mod error;
+mod limiter;
+mod logging;
+mod policy;
+mod queue;
+mod record;
+
+use std::collections::HashMap;
+
+use napi_derive::napi;
+use tidegate::{Algorithm, ErrorKind, Origin};
+
+use crate::error::Result;
+
+/// Whether servers take a test's clock: never in a released addon.
+#[napi]
+pub const TESTING: bool = cfg!(feature = "testing");
+
+#[napi]
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The names behind the numbers of records, each in its order.
+#[napi]
+pub fn names() -> HashMap<String, Vec<&'static str>> {
+    let errors = ErrorKind::ALL.iter().map(|kind| kind.code()).collect();
+    let origins = Origin::ALL.iter().map(|origin| origin.name()).collect();
+    let algorithms = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+    HashMap::from([("errors".into(), errors), ("origins".into(), origins), ("algorithms".into(), algorithms)])
+}
+
+/// The JSON Schema of documents.
+#[napi]
+pub fn schema() -> String {
+    tidegate::Document::schema().to_string()
+}
+
+/// The milliseconds of a duration such as `"10s"`.
+#[napi]
+pub fn duration(text: String) -> Result<f64> {
+    Ok(args::milliseconds(tidegate::parse_duration(&text).map_err(error::thrown)?))
+}

@@ -1,0 +1,229 @@
+//! The limiter: what it is made of, and its calls, which are answered through a queue.
+
+use napi::bindgen_prelude::Uint8ArraySlice;
+use napi_derive::napi;
+use tidegate::{Check, Document, Format, Limiter};
+
+use crate::args::{duration, key, whole};
+use crate::clock::Clock;
+use crate::error::{Result, invalid, thrown};
+use crate::queue::{Acquiring, Queue};
+
+/// What `Limiter` is made of.
+#[napi]
+pub struct Core {
+    /// None once closed.
+    limiter: Option<Limiter>,
+    /// The rules that calls name, each list once.
+    targets: Vec<Vec<String>>,
+}
+
+#[napi]
+impl Core {
+    #[napi(constructor)]
+    pub fn new(document: String, format: String, clock: Option<&Clock>) -> Result<Core> {
+        let document = read(&document, &format).map_err(thrown)?;
+        let mut builder = Limiter::builder().document(&document);
+        if let Some(clock) = clock {
+            builder = clock.given_to(builder);
+        }
+        builder.build().map(Core::of).map_err(thrown)
+    }
+
+    /// The number under which checks name these rules.
+    #[napi]
+    pub fn target(&mut self, rules: Vec<String>) -> u32 {
+        self.targets.push(rules);
+        u32::try_from(self.targets.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets all of them.
+    #[napi]
+    pub fn forget_targets(&mut self) {
+        self.targets.clear();
+    }
+
+    #[napi]
+    #[allow(clippy::too_many_arguments, reason = "JavaScript's options")]
+    pub fn acquire(
+        &self,
+        queue: &Queue,
+        ticket: f64,
+        rule: String,
+        subject: Uint8ArraySlice<'_>,
+        parts: u32,
+        cost: f64,
+        limits: Option<String>,
+        deadline: Option<f64>,
+        timeout: f64,
+    ) -> Result<Acquiring> {
+        let (limiter, subject) = (self.open()?, key(&subject, parts as usize)?);
+        let mut acquire = limiter.acquire(&rule, subject).timeout(duration(timeout)?).cost(whole(cost, "cost")?);
+        if let Some(limits) = limits {
+            acquire = acquire.limits(limits);
+        }
+        if let Some(deadline) = deadline {
+            acquire = acquire.deadline(duration(deadline)?);
+        }
+        acquire.submit(&queue.completions, whole(ticket, "ticket")?).map(Acquiring).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn refund(&self, queue: &Queue, ticket: f64, receipt: String) -> Result<()> {
+        let receipt = receipt.parse().map_err(thrown)?;
+        self.open()?.refund(&receipt).submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn reset(
+        &self,
+        queue: &Queue,
+        ticket: f64,
+        rule: String,
+        subject: Uint8ArraySlice<'_>,
+        parts: u32,
+        limits: Option<String>,
+    ) -> Result<()> {
+        let (limiter, subject) = (self.open()?, key(&subject, parts as usize)?);
+        let reset = match limits {
+            None => limiter.reset(&rule, subject),
+            Some(limits) => limiter.reset_with_limits(&rule, subject, &limits),
+        };
+        reset.submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
+    }
+
+    /// Adds to a plain counter; with a start, takes back from the window that began then.
+    #[napi]
+    #[allow(clippy::too_many_arguments, reason = "JavaScript's options")]
+    pub fn count(
+        &self,
+        queue: &Queue,
+        ticket: f64,
+        rule: String,
+        subject: Uint8ArraySlice<'_>,
+        parts: u32,
+        window: f64,
+        units: f64,
+        start: Option<f64>,
+    ) -> Result<()> {
+        let count = self.open()?.count(&rule, key(&subject, parts as usize)?, duration(window)?);
+        let units = whole(units, "count")?;
+        let counted = match start {
+            None => count.add(units),
+            Some(start) => count.take_back(units, whole(start, "start of the window")?),
+        };
+        counted.submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn log(
+        &self,
+        queue: &Queue,
+        ticket: f64,
+        rule: String,
+        subject: Uint8ArraySlice<'_>,
+        parts: u32,
+        limits: Option<String>,
+    ) -> Result<()> {
+        let (limiter, subject) = (self.open()?, key(&subject, parts as usize)?);
+        let log = match limits {
+            None => limiter.log(&rule, subject),
+            Some(limits) => limiter.log_with_limits(&rule, subject, &limits),
+        };
+        log.submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
+    }
+
+    #[napi]
+    pub fn ready(&self, queue: &Queue, ticket: f64, timeout: f64) -> Result<()> {
+        let ready = self.open()?.ready(duration(timeout)?);
+        ready.submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
+    }
+
+    /// What has been counted, as JSON.
+    #[napi]
+    pub fn metrics(&self) -> Result<String> {
+        Ok(self.open()?.metrics().json())
+    }
+
+    /// What has been counted, as Prometheus scrapes it.
+    #[napi]
+    pub fn prometheus(&self) -> Result<String> {
+        Ok(self.open()?.metrics().prometheus())
+    }
+
+    #[napi(getter)]
+    pub fn rules(&self) -> Result<Vec<String>> {
+        Ok(self.open()?.rules().map(str::to_owned).collect())
+    }
+
+    #[napi]
+    pub fn close(&mut self) {
+        self.limiter = None;
+    }
+}
+
+impl Core {
+    pub(crate) fn of(limiter: Limiter) -> Core {
+        Core { limiter: Some(limiter), targets: Vec::new() }
+    }
+
+    fn open(&self) -> Result<&Limiter> {
+        self.limiter.as_ref().ok_or_else(|| invalid("the limiter is closed; make another"))
+    }
+
+    /// A check as it was told: its target, cost, action and deadline, then the lengths of its key, limits and id, which are
+    /// the first of the bytes.
+    pub(crate) fn asked(&self, head: &[f64], bytes: &mut &[u8]) -> Result<Check<'_>> {
+        let &[target, cost, action, deadline, key_length, parts, limits, id] = head else {
+            return Err(invalid("a check is told in nine numbers"));
+        };
+        // First the bytes: those of the next check come behind them, whatever becomes of this one.
+        let subject = take(bytes, key_length)?.unwrap_or_default();
+        let (limits, id) = (take(bytes, limits)?, take(bytes, id)?);
+        let limiter = self.open()?;
+        let rules = self.targets.get(index(target)?).ok_or_else(|| invalid("no rules have this number"))?;
+        let (subject, names) = (key(subject, index(parts)?)?, rules.iter().map(String::as_str));
+        let mut check = match (action > 0.0, &rules[..]) {
+            (false, [rule]) => limiter.check(rule, subject),
+            (false, _) => limiter.check_all(names, subject),
+            (true, [rule]) => limiter.peek(rule, subject),
+            (true, _) => limiter.peek_all(names, subject),
+        };
+        check = check.cost(whole(cost, "cost")?);
+        if let Some(limits) = limits {
+            check = check.limits(String::from_utf8_lossy(limits));
+        }
+        if let Some(id) = id {
+            check = check.request_id(id);
+        }
+        if deadline >= 0.0 {
+            check = check.deadline(duration(deadline)?);
+        }
+        Ok(check)
+    }
+}
+
+/// So many of the first bytes; none where the number is below 0.
+fn take<'a>(bytes: &mut &'a [u8], length: f64) -> Result<Option<&'a [u8]>> {
+    if length < 0.0 {
+        return Ok(None);
+    }
+    let taken = bytes.split_at_checked(index(length)?);
+    let (first, rest) = taken.ok_or_else(|| invalid("the bytes of the checks end too early"))?;
+    *bytes = rest;
+    Ok(Some(first))
+}
+
+fn index(number: f64) -> Result<usize> {
+    Ok(usize::try_from(whole(number, "number")?).unwrap_or(usize::MAX))
+}
+
+/// A document from its text, or from the file that a path names.
+pub(crate) fn read(document: &str, format: &str) -> tidegate::Result<Document> {
+    match format {
+        "path" => Document::read(document),
+        "toml" => Document::parse(document, Format::Toml),
+        "yaml" => Document::parse(document, Format::Yaml),
+        _ => Document::parse(document, Format::Json),
+    }
+}
