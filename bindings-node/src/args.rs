@@ -7,6 +7,7 @@ use tidegate::Key;
 use crate::error::{Result, invalid};
 
 /// Milliseconds, whole or not; core judges their range.
+#[allow(clippy::float_arithmetic, reason = "JavaScript has no other numbers, and no decision comes of this one")]
 pub(crate) fn duration(milliseconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(milliseconds / 1_000.0).map_err(|_| {
         invalid(format!("{milliseconds} is no time; write milliseconds, such as 100, or text such as \"10s\""))

@@ -6,6 +6,7 @@
 
 #![allow(missing_debug_implementations, reason = "JavaScript shows its objects itself")]
 #![allow(unreachable_pub, reason = "what is exported to JavaScript has to be pub for the macro that exports it")]
+#![cfg_attr(test, allow(dead_code, reason = "the macro exports nothing of a build for tests"))]
 #![allow(clippy::needless_pass_by_value, reason = "what JavaScript gives comes by value")]
 
 mod args;

@@ -117,8 +117,8 @@ pub use inspection::{
 pub use key::Key;
 pub use limiter::{Acquire, Begun, Builder, Check, Count, Counted, Limiter, LogEntry, Pending};
 pub use metrics::{BreakerState, DecisionCount, ErrorCount, Histogram, Metrics, NodeMetrics};
+pub use rates::parse_duration;
 pub use receipt::Receipt;
 pub use record::Record;
-pub use rates::parse_duration;
 pub use rule::{Algorithm, Limit, OnError, Rule};
 pub use simulation::Simulation;

@@ -269,7 +269,7 @@ mod tests {
             for name in names.split(' ') {
                 assert_eq!(parse(&format!("9/{name}")), Ok(vec![every(9, millis)]), "{name}");
                 for text in [format!("3{name}"), format!(" 3 {name} ")] {
-                    assert_eq!(duration(&text), Ok(Duration::from_millis(3 * millis)), "{text}");
+                    assert_eq!(parse_duration(&text), Ok(Duration::from_millis(3 * millis)), "{text}");
                 }
             }
         }
