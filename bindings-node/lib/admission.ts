@@ -133,7 +133,7 @@ function decisions(native: NativeAdmission): Decision[] {
   let chunk = new Chunk()
   let end = native.decisions(chunk.bytes)
   while (end === null) {
-    chunk = chunk.larger()
+    chunk = chunk.next()
     end = native.decisions(chunk.bytes)
   }
   const all: Decision[] = []

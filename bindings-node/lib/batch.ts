@@ -17,10 +17,13 @@ export interface CheckOptions {
   deadline?: Duration | undefined
 }
 
-/** The numbers that a check is told in; `src/limiter.rs` reads them. */
+/** The numbers that stand first, and those that a check is told in; `src/limiter.rs` reads them. */
+const FIRST = 3
 const HEAD = 9
 /** So many checks leave at once at most. */
-const MOST = 512
+const MOST = 128
+const BYTES_AT = (FIRST + HEAD * MOST) * 8
+const SIZE = 16_384
 /** So many lists of rules are known at once. */
 const MOST_TARGETS = 1_000
 const NONE: CheckOptions = {}
@@ -32,10 +35,13 @@ const soon = queueMicrotask
 export class Batch {
   readonly #core: Core
   readonly #targets = new Map<string, number>()
-  readonly #heads = new Float64Array(HEAD * MOST)
-  readonly #writer = new Writer()
+  readonly #loop = loop()
+  readonly #writer = new Writer(SIZE, BYTES_AT)
+  #submit!: () => number
+  #shared: Buffer | undefined
   #count = 0
-  #calls: Call[] = []
+  #lastRule: string | undefined
+  #lastTarget = 0
 
   constructor(core: Core) {
     this.#core = core
@@ -50,11 +56,11 @@ export class Batch {
   ): Promise<Decision> {
     return new Promise((resolve, reject) => {
       try {
-        this.#write(isPeek, rules, key, options ?? NONE)
+        this.#write(isPeek, rules, key, options)
       } catch (error) {
         return reject(thrown(error))
       }
-      this.#calls.push({ resolve, reject })
+      this.#writer.numbers[FIRST + this.#count * HEAD] = this.#loop.ticket({ resolve, reject })
       if (++this.#count === 1) soon(this.#flush)
       else if (this.#count === MOST) this.#flush()
     })
@@ -68,55 +74,64 @@ export class Batch {
     this.#flush()
     let decided: Decision | undefined
     let failure: unknown
-    this.#write(false, rules, key, options ?? NONE)
+    this.#write(false, rules, key, options)
     const call: Call = { resolve: (decision: Decision) => (decided = decision), reject: (error) => (failure = error) }
-    this.#heads[0] = loop().ticket(call)
-    const bytes = this.#written()
-    loop().read((chunk, at) => loop().queue.decide(this.#core, this.#heads, bytes, chunk, at))
+    this.#writer.numbers[FIRST] = this.#loop.ticket(call)
+    this.#leave(1, true)
     if (decided === undefined) throw failure
     return decided
   }
 
   readonly #flush = (): void => {
-    const [count, calls] = [this.#count, this.#calls]
+    const count = this.#count
     if (count === 0) return
     this.#count = 0
-    this.#calls = []
-    const { queue } = loop()
-    for (let index = 0; index < count; index++) this.#heads[index * HEAD] = loop().ticket(calls[index]!)
-    const bytes = this.#written()
-    loop().read((chunk, at) => queue.submit(this.#core, count, this.#heads, bytes, chunk, at))
+    this.#leave(count, false)
   }
 
-  /** The bytes of the keys; the next ones are written over them. */
-  #written(): Buffer {
-    const { bytes } = this.#writer
-    this.#writer.used = 0
-    return bytes
+  #leave(count: number, isHere: boolean): void {
+    const { bytes, numbers } = this.#writer
+    if (bytes !== this.#shared) {
+      // It has grown.
+      this.#shared = bytes
+      this.#submit = this.#loop.queue.submitter(this.#core, bytes)
+    }
+    numbers[0] = count
+    numbers[1] = BYTES_AT
+    numbers[2] = isHere ? 1 : 0
+    // The next ones are written over these.
+    this.#writer.used = BYTES_AT
+    this.#loop.read(this.#submit())
   }
 
-  #write(isPeek: boolean, rules: string | readonly string[], key: Key, options: CheckOptions): void {
+  #write(isPeek: boolean, rules: string | readonly string[], key: Key, options: CheckOptions = NONE): void {
     const writer = this.#writer
-    const { cost, limits, requestId, deadline } = options
-    const target = this.#target(rules)
+    const target = rules === this.#lastRule ? this.#lastTarget : this.#target(rules)
     const start = writer.used
+    const at = FIRST + this.#count * HEAD
+    let cost = 1
+    let deadline = -1
+    let limitsLength = -1
+    let idLength = -1
     try {
-      judged(options)
       const parts = writer.key(key)
-      const keyEnd = writer.used
-      if (limits !== undefined) writer.part(limits)
-      const limitsEnd = writer.used
-      if (requestId !== undefined) writer.part(requestId)
-      const at = this.#count * HEAD
-      const heads = this.#heads
-      heads[at + 1] = target
-      heads[at + 2] = cost ?? 1
-      heads[at + 3] = isPeek ? 1 : 0
-      heads[at + 4] = deadline === undefined ? -1 : milliseconds(deadline, 'deadline')
-      heads[at + 5] = keyEnd - start
-      heads[at + 6] = parts
-      heads[at + 7] = limits === undefined ? -1 : limitsEnd - keyEnd
-      heads[at + 8] = requestId === undefined ? -1 : writer.used - limitsEnd
+      const keyLength = writer.used - start
+      if (options !== NONE) {
+        judge(options)
+        if (options.cost !== undefined) cost = options.cost
+        if (options.deadline !== undefined) deadline = milliseconds(options.deadline, 'deadline')
+        if (options.limits !== undefined) limitsLength = writer.part(options.limits)
+        if (options.requestId !== undefined) idLength = writer.part(options.requestId)
+      }
+      const { numbers } = writer
+      numbers[at + 1] = target
+      numbers[at + 2] = cost
+      numbers[at + 3] = isPeek ? 1 : 0
+      numbers[at + 4] = deadline
+      numbers[at + 5] = keyLength
+      numbers[at + 6] = parts
+      numbers[at + 7] = limitsLength
+      numbers[at + 8] = idLength
     } catch (error) {
       writer.used = start
       throw error
@@ -137,6 +152,10 @@ export class Batch {
       target = this.#core.target(isOne ? [rules] : [...rules])
       this.#targets.set(name, target)
     }
+    if (isOne) {
+      this.#lastRule = rules
+      this.#lastTarget = target
+    }
     return target
   }
 
@@ -144,12 +163,13 @@ export class Batch {
   #forgetTargets(): void {
     this.#flush()
     this.#targets.clear()
+    this.#lastRule = undefined
     this.#core.forgetTargets()
   }
 }
 
 /** Refuses what is of another type: core judges the rest. */
-function judged({ cost, limits, requestId }: CheckOptions): void {
+function judge({ cost, limits, requestId }: CheckOptions): void {
   if (cost !== undefined && typeof cost !== 'number') {
     throw invalid(`the cost ${String(cost)} is no number; write a whole number from 1`)
   }

@@ -8,10 +8,20 @@ export type Key = string | Uint8Array | readonly (string | Uint8Array)[]
 
 const LONG = 64
 
-/** @internal Bytes that are written one after the other, and are used again. */
+/** @internal Memory in which bytes are written one after the other, behind numbers; it grows as they need it. */
 export class Writer {
-  bytes = Buffer.allocUnsafeSlow(4096)
-  used = 0
+  bytes: Buffer
+  /** The same memory as numbers. */
+  numbers: Float64Array
+  /** Where the next byte is written. */
+  used: number
+
+  constructor(size: number, start: number) {
+    const memory = new ArrayBuffer(size)
+    this.bytes = Buffer.from(memory)
+    this.numbers = new Float64Array(memory)
+    this.used = start
+  }
 
   /** Writes a key; tells of how many parts it is, 0 for one that is no list. */
   key(key: Key): number {
@@ -31,14 +41,16 @@ export class Writer {
     return key.length
   }
 
-  /** Writes text or bytes. */
-  part(part: string | Uint8Array): void {
+  /** Writes text or bytes; tells how many bytes that takes. */
+  part(part: string | Uint8Array): number {
+    const start = this.used
     if (typeof part === 'string') this.text(part)
     else if (part instanceof Uint8Array) {
       this.room(part.length)
       this.bytes.set(part, this.used)
       this.used += part.length
     } else throw invalid(`a part of a key is text or bytes, and not ${kind(part)}; pass String(...) of it`)
+    return this.used - start
   }
 
   private text(text: string): void {
@@ -67,15 +79,18 @@ export class Writer {
   private room(length: number): void {
     const needed = this.used + length
     if (needed <= this.bytes.length) return
-    const larger = Buffer.allocUnsafeSlow(Math.max(needed, this.bytes.length * 2))
-    larger.set(this.bytes.subarray(0, this.used))
+    // Twice as much at least, of a length that whole numbers fill.
+    const memory = new ArrayBuffer(Math.ceil(Math.max(needed, this.bytes.length * 2) / 8) * 8)
+    const larger = Buffer.from(memory)
+    larger.set(this.bytes)
     this.bytes = larger
+    this.numbers = new Float64Array(memory)
   }
 }
 
 /** @internal A key alone: its bytes, and of how many parts it is. */
 export function encoded(key: Key): [Uint8Array, number] {
-  const writer = new Writer()
+  const writer = new Writer(LONG, 0)
   const parts = writer.key(key)
   return [writer.bytes.subarray(0, writer.used), parts]
 }

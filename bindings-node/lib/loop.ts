@@ -32,7 +32,10 @@ export interface Call {
   reject(error: unknown): void
 }
 
-// A timer that a test runner has put a clock of its own under would hold no loop: this is taken before that.
+/** Said with where records end: that some did not fit, and that there are lines to log. `src/queue.rs` says it. */
+const LEFT = 1
+const LINES = 2
+
 const FOREVER = 2 ** 31 - 1
 
 /**
@@ -40,16 +43,22 @@ const FOREVER = 2 ** 31 - 1
  * once for however many answers have come. It keeps the loop running while a call is on its way, and not longer.
  */
 export class Loop {
-  readonly queue = new Queue(() => this.#wake())
+  readonly queue = new Queue(() => this.read(this.#drain()))
   #chunk = new Chunk()
+  readonly #drain = this.queue.drainer() as () => number
   readonly #calls: (Call | undefined)[] = []
   readonly #free: number[] = []
   #pending = 0
   readonly #hold = setInterval(() => undefined, FOREVER).unref()
+  #holds = false
+
+  constructor() {
+    this.queue.writeInto(this.#chunk.bytes)
+  }
 
   /** The ticket of a call. */
   ticket(call: Call): number {
-    if (this.#pending++ === 0) this.#hold.ref()
+    this.#pending++
     const ticket = this.#free.pop() ?? this.#calls.length
     this.#calls[ticket] = call
     return ticket
@@ -60,8 +69,17 @@ export class Loop {
     const call = this.#calls[ticket]!
     this.#calls[ticket] = undefined
     this.#free.push(ticket)
-    if (--this.#pending === 0) this.#hold.unref()
+    this.#pending--
     return call
+  }
+
+  /** Keeps the loop running while calls are on their way. To be called when some may have set out, or come. */
+  hold(): void {
+    const holds = this.#pending > 0
+    if (holds === this.#holds) return
+    this.#holds = holds
+    if (holds) this.#hold.ref()
+    else this.#hold.unref()
   }
 
   /** A call of which the addon says at once whether it can be made; its answer comes later. */
@@ -70,47 +88,40 @@ export class Loop {
       const ticket = this.ticket({ resolve, reject })
       try {
         submit(this.queue, ticket)
+        this.hold()
       } catch (error) {
         this.take(ticket).reject(thrown(error))
       }
     })
   }
 
-  /**
-   * Lets the addon write records, until it has no more, and answers the calls that they are of. `write` is given a place, and
-   * says where it has ended, or 1 more if something is left.
-   */
-  read(write: (chunk: Buffer, at: number) => number): void {
+  /** Answers the calls whose records the addon has written, and has it write the rest where it says that not all have fit. */
+  read(told: number): void {
     for (;;) {
       const chunk = this.#chunk
-      const start = chunk.used
-      const told = write(chunk.bytes, start)
-      const isLeft = (told & 1) === 1
-      chunk.used = isLeft ? told - 1 : told
-      if (isLeft) this.#chunk = start === 0 && chunk.used === 0 ? chunk.larger() : new Chunk()
-      this.#answer(chunk, start / 8, chunk.used / 8)
-      if (!isLeft) break
-      write = this.#drain
+      this.#answer(chunk, told >>> 3)
+      if ((told & LINES) !== 0) report(takeLog())
+      if ((told & LEFT) === 0) break
+      this.#chunk = chunk.next()
+      this.queue.writeInto(this.#chunk.bytes)
+      told = this.#drain()
     }
-    if (this.queue.hasLog()) report(takeLog())
+    this.hold()
   }
 
-  readonly #drain = (chunk: Buffer, at: number): number => this.queue.drain(chunk, at)
-
-  #wake(): void {
-    this.read(this.#drain)
-  }
-
-  #answer(chunk: Chunk, at: number, end: number): void {
+  #answer(chunk: Chunk, end: number): void {
     const { numbers } = chunk
+    let at = chunk.read
     while (at < end) {
-      const ticket = numbers[at + RECORD.ticket]!
-      const kind = numbers[at + RECORD.kind]!
-      const call = this.take(ticket)
-      if (kind === KIND.decision) call.resolve(new Decision(chunk, at) as never)
-      else if (kind === KIND.error) call.reject(failed(chunk, at))
-      else call.resolve(this.#other(chunk, at, kind, ticket) as never)
+      const record = at
       at += numbers[at + RECORD.length]!
+      chunk.read = at
+      const ticket = numbers[record + RECORD.ticket]!
+      const kind = numbers[record + RECORD.kind]!
+      const call = this.take(ticket)
+      if (kind === KIND.decision) call.resolve(new Decision(chunk, record) as never)
+      else if (kind === KIND.error) call.reject(failed(chunk, record))
+      else call.resolve(this.#other(chunk, record, kind, ticket) as never)
     }
   }
 

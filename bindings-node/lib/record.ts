@@ -49,8 +49,8 @@ const SIZE = 8192
 export class Chunk {
   readonly numbers: Float64Array
   readonly bytes: Buffer
-  /** In bytes. */
-  used = 0
+  /** How many numbers of it have been read. */
+  read = 0
 
   constructor(size: number = SIZE) {
     const memory = new ArrayBuffer(size)
@@ -58,9 +58,9 @@ export class Chunk {
     this.bytes = Buffer.from(memory)
   }
 
-  /** One twice as large, for a record that does not fit into this. */
-  larger(): Chunk {
-    return new Chunk(this.bytes.length * 2)
+  /** The one after this, into which a record fits that does not fit into the rest of this. */
+  next(): Chunk {
+    return new Chunk(this.read === 0 ? this.bytes.length * 2 : SIZE)
   }
 
   text(start: number, length: number): string {

@@ -1,5 +1,8 @@
 //! The limiter: what it is made of, and its calls, which are answered through a queue.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use napi::bindgen_prelude::Uint8ArraySlice;
 use napi_derive::napi;
 use tidegate::{Check, Document, Format, Limiter};
@@ -12,9 +15,14 @@ use crate::queue::{Acquiring, Queue};
 /// What `Limiter` is made of.
 #[napi]
 pub struct Core {
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// What a core and its functions share.
+pub(crate) struct Shared {
     /// None once closed.
     limiter: Option<Limiter>,
-    /// The rules that calls name, each list once.
+    /// The rules that checks name, each list once.
     targets: Vec<Vec<String>>,
 }
 
@@ -32,15 +40,16 @@ impl Core {
 
     /// The number under which checks name these rules.
     #[napi]
-    pub fn target(&mut self, rules: Vec<String>) -> u32 {
-        self.targets.push(rules);
-        u32::try_from(self.targets.len() - 1).unwrap_or(u32::MAX)
+    pub fn target(&self, rules: Vec<String>) -> u32 {
+        let targets = &mut self.shared.borrow_mut().targets;
+        targets.push(rules);
+        u32::try_from(targets.len() - 1).unwrap_or(u32::MAX)
     }
 
     /// Forgets all of them.
     #[napi]
-    pub fn forget_targets(&mut self) {
-        self.targets.clear();
+    pub fn forget_targets(&self) {
+        self.shared.borrow_mut().targets.clear();
     }
 
     #[napi]
@@ -157,31 +166,69 @@ impl Core {
     }
 
     #[napi]
-    pub fn close(&mut self) {
-        self.limiter = None;
+    pub fn close(&self) {
+        self.shared.borrow_mut().limiter = None;
     }
 }
 
 impl Core {
     pub(crate) fn of(limiter: Limiter) -> Core {
-        Core { limiter: Some(limiter), targets: Vec::new() }
+        Core { shared: Rc::new(RefCell::new(Shared { limiter: Some(limiter), targets: Vec::new() })) }
     }
 
+    pub(crate) fn shared(&self) -> Rc<RefCell<Shared>> {
+        Rc::clone(&self.shared)
+    }
+
+    fn open(&self) -> Result<Limiter> {
+        self.shared.borrow().open().cloned()
+    }
+}
+
+impl Shared {
     fn open(&self) -> Result<&Limiter> {
         self.limiter.as_ref().ok_or_else(|| invalid("the limiter is closed; make another"))
     }
+}
 
-    /// A check as it was told: its target, cost, action and deadline, then the lengths of its key, limits and id, which are
-    /// the first of the bytes.
-    pub(crate) fn asked(&self, head: &[f64], bytes: &mut &[u8]) -> Result<Check<'_>> {
-        let &[target, cost, action, deadline, key_length, parts, limits, id] = head else {
-            return Err(invalid("a check is told in nine numbers"));
-        };
+/// Checks as JavaScript has written them: how many they are, where their bytes begin, and whether they are to be decided here
+/// and now; then each in nine numbers; then the bytes. `lib/batch.ts` writes them.
+pub(crate) struct Asked<'a> {
+    heads: std::slice::ChunksExact<'a, u8>,
+    bytes: &'a [u8],
+    is_here: bool,
+}
+
+const FIRST: usize = 3;
+const HEAD: usize = 9;
+const NUMBER: usize = 8;
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(written: &'a [u8]) -> Asked<'a> {
+        let [count, bytes_at, is_here] = numbers(written);
+        let count = index(count).unwrap_or_default() * HEAD * NUMBER;
+        let heads = written.get(FIRST * NUMBER..).and_then(|rest| rest.get(..count)).unwrap_or_default();
+        let bytes = index(bytes_at).ok().and_then(|at| written.get(at..)).unwrap_or_default();
+        Asked { heads: heads.chunks_exact(HEAD * NUMBER), bytes, is_here: is_here > 0.0 }
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        self.is_here
+    }
+
+    /// The ticket of the next, and the check.
+    pub(crate) fn next<'l>(&mut self, shared: &'l Shared) -> Option<(u64, Result<Check<'l>>)> {
+        let [ticket, head @ ..]: [f64; HEAD] = numbers(self.heads.next()?);
+        Some((index(ticket).unwrap_or_default() as u64, self.check(shared, head)))
+    }
+
+    fn check<'l>(&mut self, shared: &'l Shared, head: [f64; HEAD - 1]) -> Result<Check<'l>> {
+        let [target, cost, action, deadline, key_length, parts, limits, id] = head;
         // First the bytes: those of the next check come behind them, whatever becomes of this one.
-        let subject = take(bytes, key_length)?.unwrap_or_default();
-        let (limits, id) = (take(bytes, limits)?, take(bytes, id)?);
-        let limiter = self.open()?;
-        let rules = self.targets.get(index(target)?).ok_or_else(|| invalid("no rules have this number"))?;
+        let subject = self.take(key_length)?.unwrap_or_default();
+        let (limits, id) = (self.take(limits)?, self.take(id)?);
+        let limiter = shared.open()?;
+        let rules = shared.targets.get(index(target)?).ok_or_else(|| invalid("no rules have this number"))?;
         let (subject, names) = (key(subject, index(parts)?)?, rules.iter().map(String::as_str));
         let mut check = match (action > 0.0, &rules[..]) {
             (false, [rule]) => limiter.check(rule, subject),
@@ -201,17 +248,23 @@ impl Core {
         }
         Ok(check)
     }
+
+    /// So many of the bytes; none where the number is below 0.
+    fn take(&mut self, length: f64) -> Result<Option<&'a [u8]>> {
+        if length < 0.0 {
+            return Ok(None);
+        }
+        let taken = self.bytes.split_at_checked(index(length)?);
+        let (first, rest) = taken.ok_or_else(|| invalid("the bytes of the checks end too early"))?;
+        self.bytes = rest;
+        Ok(Some(first))
+    }
 }
 
-/// So many of the first bytes; none where the number is below 0.
-fn take<'a>(bytes: &mut &'a [u8], length: f64) -> Result<Option<&'a [u8]>> {
-    if length < 0.0 {
-        return Ok(None);
-    }
-    let taken = bytes.split_at_checked(index(length)?);
-    let (first, rest) = taken.ok_or_else(|| invalid("the bytes of the checks end too early"))?;
-    *bytes = rest;
-    Ok(Some(first))
+/// The first numbers of some bytes, 0 where they end.
+fn numbers<const COUNT: usize>(bytes: &[u8]) -> [f64; COUNT] {
+    let mut eights = bytes.as_chunks::<NUMBER>().0.iter();
+    std::array::from_fn(|_| eights.next().map_or(0.0, |eight| f64::from_ne_bytes(*eight)))
 }
 
 fn index(number: f64) -> Result<usize> {

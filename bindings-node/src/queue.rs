@@ -1,23 +1,26 @@
 //! The completion queue of one event loop. When something comes to the empty queue, core's I/O thread wakes the loop;
 //! then the loop's own thread drains it.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
-use napi::Status;
-use napi::bindgen_prelude::{BufferSlice, Float64ArraySlice, Function};
+use napi::bindgen_prelude::{Buffer, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
+use napi::{Env, Status};
 use napi_derive::napi;
 use tidegate::{Begun, Completed, Completions, ErrorKind, LogEntry, Outcome, Submitted};
 
 use crate::args::{number, whole};
 use crate::error::{Result, invalid};
-use crate::limiter::Core;
+use crate::limiter::{Asked, Core};
 use crate::logging;
 use crate::policy::Admission;
 use crate::record::Record;
 
-/// The numbers that a check is told in; `lib/batch.ts` writes them.
-const HEAD: usize = 9;
+/// Said with the place where records end, which is a multiple of 8: that some did not fit, and that there are lines to log.
+const LEFT: u32 = 1;
+const LINES: u32 = 2;
 
 type Waker = ThreadsafeFunction<(), (), (), Status, false, true>;
 
@@ -31,9 +34,18 @@ enum Came {
 #[napi]
 pub struct Queue {
     pub(crate) completions: Completions,
+    told: Rc<RefCell<Told>>,
+}
+
+/// What is on its way to JavaScript.
+#[derive(Default)]
+struct Told {
     came: VecDeque<(u64, Came)>,
     drained: Vec<Completed>,
     record: Record,
+    /// Where records are written, and from which byte on.
+    chunk: Option<Buffer>,
+    at: usize,
     /// What is no record, and waits to be taken by its ticket.
     admissions: HashMap<u64, Admission>,
     logs: HashMap<u64, Vec<LogEntry>>,
@@ -50,107 +62,95 @@ impl Queue {
             // Where the loop has ended nobody is left to be woken.
             let _ = wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
         });
-        Ok(Queue {
-            completions,
-            came: VecDeque::new(),
-            drained: Vec::new(),
-            record: Record::default(),
-            admissions: HashMap::new(),
-            logs: HashMap::new(),
+        Ok(Queue { completions, told: Rc::default() })
+    }
+
+    /// Where records are written from now on, from its beginning.
+    #[napi]
+    pub fn write_into(&self, chunk: Buffer) {
+        let mut told = self.told.borrow_mut();
+        (told.chunk, told.at) = (Some(chunk), 0);
+    }
+
+    /// A function that writes what has come behind the records before. It says where they end.
+    ///
+    /// This and `submitter` are functions and no methods: what they work on is not looked up at each call.
+    #[napi]
+    pub fn drainer<'env>(&self, env: &'env Env) -> napi::Result<Function<'env, (), u32>> {
+        let (completions, told) = (self.completions.clone(), Rc::clone(&self.told));
+        env.create_function_from_closure("drain", move |_| {
+            let told = &mut *told.borrow_mut();
+            completions.drain(&mut told.drained);
+            let drained = told.drained.drain(..).map(|completed| (completed.ticket, Came::Ended(completed.result)));
+            told.came.extend(drained);
+            Ok(told.tell())
         })
     }
 
-    /// Submits so many checks, and tells what is known at once, as `drain` does.
+    /// A function that submits the checks which stand in `asked`, and writes what is known at once as `drain` does.
     #[napi]
-    pub fn submit(
-        &mut self,
-        core: &Core,
-        count: u32,
-        heads: Float64ArraySlice<'_>,
-        bytes: BufferSlice<'_>,
-        chunk: BufferSlice<'_>,
-        at: u32,
-    ) -> Result<u32> {
-        let mut bytes = &bytes[..];
-        for head in heads.chunks_exact(HEAD).take(count as usize) {
-            let ticket = whole(head[0], "ticket")?;
-            match core.asked(&head[1..], &mut bytes) {
-                Err(error) => self.failed(ticket, error),
-                Ok(check) => {
-                    if let Some(done) = check.submit(&self.completions, ticket).transpose() {
-                        self.came.push_back((ticket, Came::Ended(done.map(Outcome::Decision))));
+    pub fn submitter<'env>(&self, env: &'env Env, core: &Core, asked: Buffer) -> napi::Result<Function<'env, (), u32>> {
+        let (completions, told) = (self.completions.clone(), Rc::clone(&self.told));
+        let shared = core.shared();
+        env.create_function_from_closure("submit", move |_| {
+            let (shared, told) = (shared.borrow(), &mut *told.borrow_mut());
+            let mut checks = Asked::new(&asked);
+            let is_here = checks.is_here();
+            while let Some(check) = checks.next(&shared) {
+                match check {
+                    (ticket, Err(error)) => told.failed(ticket, error),
+                    (ticket, Ok(check)) if is_here => told.decide(ticket, check),
+                    (ticket, Ok(check)) => {
+                        if let Some(done) = check.submit(&completions, ticket).transpose() {
+                            told.ended(ticket, done.map(Outcome::Decision));
+                        }
                     }
                 }
             }
-        }
-        Ok(self.tell(chunk, at))
-    }
-
-    /// Decides one check here and now, or refuses to where that is not possible; tells it as `drain` does.
-    #[napi]
-    pub fn decide(
-        &mut self,
-        core: &Core,
-        head: Float64ArraySlice<'_>,
-        bytes: BufferSlice<'_>,
-        chunk: BufferSlice<'_>,
-        at: u32,
-    ) -> Result<u32> {
-        let ticket = whole(head[0], "ticket")?;
-        match core.asked(&head[1..HEAD], &mut &bytes[..]).map(|check| check.begin()) {
-            Err(error) => self.failed(ticket, error),
-            Ok(Ok(Begun::Pending(_))) => {
-                let message = "a store that is asked over a network cannot answer at once; write await check(...)";
-                self.failed(ticket, invalid(message));
-            }
-            Ok(Ok(Begun::Decided(decision))) => {
-                self.came.push_back((ticket, Came::Ended(Ok(Outcome::Decision(decision)))));
-            }
-            Ok(Err(error)) => self.came.push_back((ticket, Came::Ended(Err(error)))),
-        }
-        Ok(self.tell(chunk, at))
-    }
-
-    /// Writes what has come into the chunk from this place on, as much as fits. Tells where that ends; and 1 more than that
-    /// if something is left.
-    #[napi]
-    pub fn drain(&mut self, chunk: BufferSlice<'_>, at: u32) -> u32 {
-        self.completions.drain(&mut self.drained);
-        let drained = self.drained.drain(..).map(|completed| (completed.ticket, Came::Ended(completed.result)));
-        self.came.extend(drained);
-        self.tell(chunk, at)
+            Ok(told.tell())
+        })
     }
 
     /// Takes the admission of a ticket.
     #[napi]
-    pub fn take_admission(&mut self, ticket: f64) -> Result<Admission> {
-        let taken = self.admissions.remove(&whole(ticket, "ticket")?);
+    pub fn take_admission(&self, ticket: f64) -> Result<Admission> {
+        let taken = self.told.borrow_mut().admissions.remove(&whole(ticket, "ticket")?);
         taken.ok_or_else(|| invalid("no admission has come under this ticket"))
     }
 
     /// Takes the log of a ticket: a time in microseconds since 1970, units, and so on.
     #[napi]
-    pub fn take_log(&mut self, ticket: f64) -> Result<Vec<f64>> {
-        let taken = self.logs.remove(&whole(ticket, "ticket")?);
+    pub fn take_log(&self, ticket: f64) -> Result<Vec<f64>> {
+        let taken = self.told.borrow_mut().logs.remove(&whole(ticket, "ticket")?);
         let entries = taken.ok_or_else(|| invalid("no log has come under this ticket"))?;
         Ok(entries.iter().flat_map(|entry| [number(entry.at), f64::from(entry.units)]).collect())
     }
-
-    /// Whether lines have been logged since `takeLog` was called.
-    #[napi]
-    pub fn has_log(&self) -> bool {
-        logging::waits()
-    }
 }
 
-impl Queue {
+impl Told {
+    fn ended(&mut self, ticket: u64, result: tidegate::Result<Outcome>) {
+        self.came.push_back((ticket, Came::Ended(result)));
+    }
+
     fn failed(&mut self, ticket: u64, error: napi::Error<&'static str>) {
         let kind = ErrorKind::ALL.iter().find(|kind| kind.code() == error.status);
         self.came.push_back((ticket, Came::Failed(*kind.unwrap_or(&ErrorKind::InvalidRequest), error.reason.clone())));
     }
 
-    fn tell(&mut self, mut chunk: BufferSlice<'_>, at: u32) -> u32 {
-        let mut at = at as usize;
+    /// Decides here and now, or refuses to where that is not possible.
+    fn decide(&mut self, ticket: u64, check: tidegate::Check<'_>) {
+        match check.begin() {
+            Ok(Begun::Pending(_)) => {
+                let message = "a store that is asked over a network cannot answer at once; write await check(...)";
+                self.failed(ticket, invalid(message));
+            }
+            Ok(Begun::Decided(decision)) => self.ended(ticket, Ok(Outcome::Decision(decision))),
+            Err(error) => self.ended(ticket, Err(error)),
+        }
+    }
+
+    /// Writes records of what has come, as many as fit.
+    fn tell(&mut self) -> u32 {
         while let Some((ticket, came)) = self.came.pop_front() {
             match &came {
                 Came::Failed(kind, message) => self.record.failed(ticket, *kind, message),
@@ -162,11 +162,12 @@ impl Queue {
                 Came::Ended(Ok(Outcome::Log(_))) => self.record.log(ticket),
                 Came::Ended(Ok(_)) => self.record.done(ticket),
             }
-            let Some(end) = self.record.write(&mut chunk, at) else {
+            let chunk = self.chunk.as_deref_mut().unwrap_or_default();
+            let Some(end) = self.record.write(chunk, self.at) else {
                 self.came.push_front((ticket, came));
-                return end_of(at) + 1;
+                return self.end() | LEFT;
             };
-            at = end;
+            self.at = end;
             match came {
                 Came::Ended(Ok(Outcome::Admission(admission))) => {
                     self.admissions.insert(ticket, Admission(*admission));
@@ -177,13 +178,14 @@ impl Queue {
                 _ => {}
             }
         }
-        end_of(at)
+        self.end()
     }
-}
 
-/// Chunks are small.
-fn end_of(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+    /// Where records end.
+    fn end(&self) -> u32 {
+        let lines = if logging::waits() { LINES } else { 0 };
+        u32::try_from(self.at).unwrap_or(u32::MAX) | lines
+    }
 }
 
 /// An acquire on its way.
