@@ -1,0 +1,172 @@
+import { TidegateError } from '../index.js'
+import type { Limiter } from '../index.js'
+import { hits, invalid, judgeAlgorithm, judged, limits, over, Source, waitMs, wholeMs } from './source.js'
+import type { Algorithm, SourceOptions } from './source.js'
+
+/** Options of {@link throttlerStorage}. */
+export type ThrottlerStorageOptions = SourceOptions & {
+  /** How hits are counted: `sliding_window` unless given, as throttler's own storage does. */
+  algorithm?: Algorithm
+  /**
+   * What a store that fails does to a request: `reject` it, which Nest answers with 500, or `allow` it. The guard has
+   * no option of its own for it. `reject` unless given.
+   */
+  onError?: 'reject' | 'allow'
+}
+
+/** What throttler's guard is told; times are whole seconds, rounded up. */
+export interface ThrottlerRecord {
+  totalHits: number
+  timeToExpire: number
+  isBlocked: boolean
+  timeToBlockExpire: number
+}
+
+/** One call of the guard's, as the core takes it. */
+interface Hit {
+  readonly key: string | readonly string[]
+  readonly limits: string
+  readonly limit: number
+  readonly ttl: number
+  readonly block: number
+}
+
+const NAME = 'throttlerStorage'
+const FAILURES: readonly string[] = [
+  'store_unavailable',
+  'timeout',
+  'store_refused',
+  'unsupported_server',
+  'corrupt_state',
+]
+
+/** A `ThrottlerStorage` for `@nestjs/throttler`. */
+export class TidegateThrottlerStorage {
+  readonly #source: Source
+  readonly #algorithm: Algorithm
+  readonly #allows: boolean
+
+  /** @throws TidegateError of options that cannot be meant. */
+  constructor(options: ThrottlerStorageOptions = {}) {
+    this.#source = new Source(NAME, 'throttler', options, ['algorithm', 'onError'])
+    const { algorithm = 'sliding_window', onError = 'reject' } = options
+    judgeAlgorithm(NAME, algorithm)
+    if (onError !== 'reject' && onError !== 'allow') {
+      throw invalid(`${NAME}: onError is ${String(onError)}; write "reject" or "allow"`)
+    }
+    this.#algorithm = algorithm
+    this.#allows = onError === 'allow'
+  }
+
+  /**
+   * Decides on a request, and blocks the key for a while once it was refused.
+   *
+   * @param ttl the window in milliseconds
+   * @param limit requests per window; a call may differ from the one before it
+   * @param blockDuration milliseconds for which a refused key stays refused; 0 for not longer than it must
+   * @throws TidegateError if the store fails, unless `onError` is `allow`.
+   */
+  async increment(
+    key: string,
+    ttl: number,
+    limit: number,
+    blockDuration: number,
+    throttlerName: string,
+  ): Promise<ThrottlerRecord> {
+    const windowMs = wholeMs(NAME, Math.ceil(ttl))
+    const hit: Hit = {
+      key: this.#source.key(key, throttlerName),
+      limits: limits(NAME, limit, windowMs, this.#algorithm),
+      limit,
+      ttl: windowMs,
+      block: Math.max(0, Math.ceil(blockDuration)),
+    }
+    try {
+      return await (hit.block > 0 ? this.#blocking(hit) : this.#plain(hit))
+    } catch (error) {
+      if (this.#allows && error instanceof TidegateError && FAILURES.includes(error.code)) return passes(0, 0)
+      throw error
+    }
+  }
+
+  /** Nest's hook: ends the storage's own connections. */
+  onModuleDestroy(): void {
+    this.#source.close()
+  }
+
+  async #plain(hit: Hit): Promise<ThrottlerRecord> {
+    const decision = await this.#check(hit)
+    const waits = seconds(waitMs(decision, hit.ttl))
+    const used = hits(hit.limit, decision)
+    return decision.allowed ? passes(used, waits) : refuses(used, waits)
+  }
+
+  /**
+   * A block is a count of its own under the same key, whose window is the block's time. Whoever finds the limit used up
+   * begins it; those who come while it lasts find it and charge nothing.
+   */
+  async #blocking(hit: Hit): Promise<ThrottlerRecord> {
+    const before = await this.#blocked(hit)
+    if (before) return before
+    const decision = await this.#check(hit)
+    if (!decision.allowed) return this.#begin(hit)
+    // A block that is shorter than the window forgives what led to it, so what was charged after that must be looked
+    // at again: the block may have begun between the two calls.
+    const since = hit.block < hit.ttl ? await this.#blocked(hit) : undefined
+    if (since) {
+      await this.#limiter.refund(decision.receipt)
+      return since
+    }
+    return passes(hits(hit.limit, decision), seconds(waitMs(decision, hit.ttl)))
+  }
+
+  async #blocked(hit: Hit): Promise<ThrottlerRecord | undefined> {
+    const { total, leftMs } = await this.#limiter.count(this.#source.rule, hit.key, hit.block)
+    return total > 0 ? refuses(over(hit.limit), seconds(leftMs)) : undefined
+  }
+
+  async #begin(hit: Hit): Promise<ThrottlerRecord> {
+    const { total, leftMs } = await this.#limiter.count(this.#source.rule, hit.key, hit.block, 1)
+    if (total === 1 && hit.block < hit.ttl) {
+      await this.#limiter.reset(this.#source.rule, hit.key, { limits: hit.limits })
+    }
+    return refuses(over(hit.limit), seconds(leftMs))
+  }
+
+  async #check(hit: Hit) {
+    return judged(await this.#limiter.check(this.#source.rule, hit.key, { limits: hit.limits }))
+  }
+
+  get #limiter(): Limiter {
+    return this.#source.limiter
+  }
+}
+
+/**
+ * A storage for `ThrottlerModule.forRoot({ throttlers, storage })`.
+ *
+ * @example
+ * ```ts
+ * ThrottlerModule.forRoot({
+ *   throttlers: [{ ttl: 60_000, limit: 100 }],
+ *   storage: throttlerStorage({ url: 'redis://127.0.0.1:6379' }),
+ * })
+ * ```
+ * @throws TidegateError of options that cannot be meant.
+ */
+export function throttlerStorage(options: ThrottlerStorageOptions = {}): TidegateThrottlerStorage {
+  return new TidegateThrottlerStorage(options)
+}
+
+function passes(totalHits: number, timeToExpire: number): ThrottlerRecord {
+  return { totalHits, timeToExpire, isBlocked: false, timeToBlockExpire: 0 }
+}
+
+function refuses(totalHits: number, wait: number): ThrottlerRecord {
+  return { totalHits, timeToExpire: wait, isBlocked: true, timeToBlockExpire: wait }
+}
+
+/** At least 1, so that who waits it is let in. */
+function seconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1000))
+}
