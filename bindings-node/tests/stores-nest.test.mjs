@@ -1,6 +1,7 @@
 import 'reflect-metadata'
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { Controller, Get, Module } from '@nestjs/common'
 import { APP_GUARD, NestFactory } from '@nestjs/core'
 import { SkipThrottle, Throttle, ThrottlerGuard, ThrottlerModule } from '@nestjs/throttler'
@@ -71,6 +72,20 @@ for (const place of PLACES) {
       assert.equal((await get(`${url}/free`)).status, 200)
     })
   }
+
+  test(`${place.name}: exactly the limit passes while a short block begins`, async (t) => {
+    const storage = throttlerStorage(place.options())
+    t.after(() => storage.onModuleDestroy())
+    for (let round = 0; round < 50; round += 1) {
+      const hits = []
+      for (let times = 0; times < 60; times += 1) {
+        hits.push(storage.increment(`client ${round}`, HOUR, 3, 60_000, 'default'))
+        await setImmediate()
+      }
+      const passed = (await Promise.all(hits)).filter(({ isBlocked }) => !isBlocked)
+      assert.deepEqual(passed.map(({ totalHits }) => totalHits).sort(), [1, 2, 3])
+    }
+  })
 
   test(`${place.name}: a block that is shorter than the window ends, and forgives`, async (t) => {
     const throttler = { ttl: HOUR, limit: 2, blockDuration: 3000 }

@@ -119,11 +119,11 @@ class ScopedStore implements FastifyStore {
   }
 
   /** The plugin's keys may be numbers. */
-  #key(key: unknown): string | readonly string[] {
+  #key(key: unknown): readonly string[] {
     if (typeof key !== 'string' && typeof key !== 'number') {
       throw invalid(`${NAME}: keyGenerator returned ${String(key)}; return who is limited as a string`)
     }
-    return this.#source.key(this.#scope, String(key))
+    return this.#source.parts(this.#scope, String(key))
   }
 }
 

@@ -88,10 +88,14 @@ export class Source {
     return this.#limiter
   }
 
-  /** The stored key's parts. */
-  key(...parts: readonly string[]): string | readonly string[] {
-    if (this.#shared !== undefined) return [this.#shared, ...parts]
-    return parts.length === 1 ? parts[0]! : parts
+  /** A key as it is stored. */
+  key(key: string): string | readonly string[] {
+    return this.#shared === undefined ? key : [this.#shared, key]
+  }
+
+  /** A key of several parts as it is stored. */
+  parts(...parts: readonly string[]): readonly string[] {
+    return this.#shared === undefined ? parts : [this.#shared, ...parts]
   }
 
   /** Begins anew, where the state is this source's alone and can be left. */

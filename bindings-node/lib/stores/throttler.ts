@@ -1,5 +1,5 @@
 import { TidegateError } from '../index.js'
-import type { Limiter } from '../index.js'
+import type { Counted, Limiter } from '../index.js'
 import { hits, invalid, judgeAlgorithm, judged, limits, over, Source, waitMs, wholeMs } from './source.js'
 import type { Algorithm, SourceOptions } from './source.js'
 
@@ -24,7 +24,7 @@ export interface ThrottlerRecord {
 
 /** One call of the guard's, as the core takes it. */
 interface Hit {
-  readonly key: string | readonly string[]
+  readonly key: readonly string[]
   readonly limits: string
   readonly limit: number
   readonly ttl: number
@@ -39,6 +39,9 @@ const FAILURES: readonly string[] = [
   'unsupported_server',
   'corrupt_state',
 ]
+
+/** Whoever began a block needs two calls more to forgive; who waits for that looks again so often. */
+const MOST_LOOKS = 50
 
 /** A `ThrottlerStorage` for `@nestjs/throttler`. */
 export class TidegateThrottlerStorage {
@@ -75,7 +78,7 @@ export class TidegateThrottlerStorage {
   ): Promise<ThrottlerRecord> {
     const windowMs = wholeMs(NAME, Math.ceil(ttl))
     const hit: Hit = {
-      key: this.#source.key(key, throttlerName),
+      key: this.#source.parts(key, throttlerName),
       limits: limits(NAME, limit, windowMs, this.#algorithm),
       limit,
       ttl: windowMs,
@@ -106,31 +109,47 @@ export class TidegateThrottlerStorage {
    * begins it; those who come while it lasts find it and charge nothing.
    */
   async #blocking(hit: Hit): Promise<ThrottlerRecord> {
-    const before = await this.#blocked(hit)
-    if (before) return before
+    const before = await this.#look(hit)
+    if (before.total > 0) return blocked(hit, before)
     const decision = await this.#check(hit)
-    if (!decision.allowed) return this.#begin(hit)
-    // A block that is shorter than the window forgives what led to it, so what was charged after that must be looked
-    // at again: the block may have begun between the two calls.
-    const since = hit.block < hit.ttl ? await this.#blocked(hit) : undefined
-    if (since) {
-      await this.#limiter.refund(decision.receipt)
-      return since
+    if (!decision.allowed) return blocked(hit, await this.#begin(hit))
+    if (hit.block < hit.ttl) {
+      const since = await this.#look(hit)
+      if (since.total > 0 && !(await this.#preceded(hit, since, decision.receipt))) return blocked(hit, since)
     }
     return passes(hits(hit.limit, decision), seconds(waitMs(decision, hit.ttl)))
   }
 
-  async #blocked(hit: Hit): Promise<ThrottlerRecord | undefined> {
-    const { total, leftMs } = await this.#limiter.count(this.#source.rule, hit.key, hit.block)
-    return total > 0 ? refuses(over(hit.limit), seconds(leftMs)) : undefined
+  #look(hit: Hit): Promise<Counted> {
+    return this.#limiter.count(this.#source.rule, hit.key, hit.block)
   }
 
-  async #begin(hit: Hit): Promise<ThrottlerRecord> {
-    const { total, leftMs } = await this.#limiter.count(this.#source.rule, hit.key, hit.block, 1)
-    if (total === 1 && hit.block < hit.ttl) {
-      await this.#limiter.reset(this.#source.rule, hit.key, { limits: hit.limits })
+  /** Begins a block, or finds it begun. One that is shorter than the window forgives what led to it. */
+  async #begin(hit: Hit): Promise<Counted> {
+    const { rule } = this.#source
+    const block = await this.#limiter.count(rule, hit.key, hit.block, 1)
+    if (block.total === 1 && hit.block < hit.ttl) {
+      await this.#limiter.reset(rule, hit.key, { limits: hit.limits })
+      await this.#limiter.count(rule, this.#forgiven(hit, block), hit.block, 1)
     }
-    return refuses(over(hit.limit), seconds(leftMs))
+    return block
+  }
+
+  /**
+   * Whether a charge was made before the block began that was found after it. Then the block has forgiven it, and it
+   * passes. One that is still there came into the quota of after the block: it is given back.
+   */
+  async #preceded(hit: Hit, block: Counted, receipt: string): Promise<boolean> {
+    for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
+      const { total } = await this.#limiter.count(this.#source.rule, this.#forgiven(hit, block), hit.block)
+      if (total > 0) break
+    }
+    return !(await this.#limiter.refund(receipt))
+  }
+
+  /** Where it stands that a block has forgiven. */
+  #forgiven(hit: Hit, block: Counted): readonly string[] {
+    return [...hit.key, `forgiven ${block.start}`]
   }
 
   async #check(hit: Hit) {
@@ -164,6 +183,10 @@ function passes(totalHits: number, timeToExpire: number): ThrottlerRecord {
 
 function refuses(totalHits: number, wait: number): ThrottlerRecord {
   return { totalHits, timeToExpire: wait, isBlocked: true, timeToBlockExpire: wait }
+}
+
+function blocked(hit: Hit, block: Counted): ThrottlerRecord {
+  return refuses(over(hit.limit), seconds(block.leftMs))
 }
 
 /** At least 1, so that who waits it is let in. */
