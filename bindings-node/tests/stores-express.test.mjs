@@ -292,7 +292,7 @@ test('options that cannot be meant are refused', () => {
 for (const what of ['pause', 'kill']) {
   const how = what === 'pause' ? 'hangs' : 'is dead'
   test(`a server that ${how}: an answer within the deadline, by passOnStoreError`, async (t) => {
-    const redis = await own(t, 'server', { hurt: what === 'kill' })
+    const redis = await own(t, 'server')
     const hosts = []
     for (const passOnStoreError of [true, false]) {
       const store = expressStore({ url: redis.url, prefix: prefix(), deadline: 300 })
@@ -309,6 +309,17 @@ for (const what of ['pause', 'kill']) {
       assert.ok(ms < 5000, `${ms} ms`)
       if (status === 200) assert.ok(said.every(({ code }) => ['timeout', 'store_unavailable'].includes(code)))
     }
-    if (what === 'pause') await redis.do('resume')
+    await redis.do(what === 'pause' ? 'resume' : 'restart')
+    await until(async () => (await get(hosts[1].url)).status !== 500, 'it goes on when the server is back')
   })
 }
+
+test('an application starts without its server', async (t) => {
+  // Nobody listens on the discard port.
+  const store = expressStore({ url: 'redis://127.0.0.1:9', deadline: 300 })
+  const { url, said } = await served(t, { store, passOnStoreError: true })
+  const [answers, ms] = await timed(() => flood(url, 20))
+  assert.deepEqual(statuses(answers), { 200: 20 })
+  assert.ok(ms < 5000, `${ms} ms`)
+  assert.equal(said.length, 20)
+})
