@@ -6,6 +6,7 @@ import { RateLimiterMemory, RateLimiterUnion } from 'rate-limiter-flexible'
 import { Limiter } from 'tidegate'
 import { own, prefix, shared } from './support/servers.mjs'
 import { run, snippets } from './support/snippets.mjs'
+import { nobody, timed } from './support/stores.mjs'
 
 const redis = await shared('server')
 const BLOCKS = snippets('migrating-rate-limiter-flexible.md', 'js')
@@ -69,8 +70,7 @@ test('every pair of blocks is run', () => {
 
 for (const [index, [heading, calls]] of Object.entries(CALLS).entries()) {
   test(`${heading}: the same answers`, async (t) => {
-    // Nobody listens on the discard port, so the server is away at once and stays so.
-    const url = heading === 'While Redis is away' ? 'redis://127.0.0.1:9' : redis.url
+    const url = heading === 'While Redis is away' ? await nobody() : redis.url
     const there = await attempt(t, BLOCKS[index * 2].code, url)
     const here = await attempt(t, BLOCKS[index * 2 + 1].code, url)
     for (const [at, call] of calls.entries()) alike(await here(...call), await there(...call), `${heading}, call ${at}`)
@@ -130,6 +130,14 @@ test('rewards are refunds, deletes are resets, limits can come with the call', a
   await assert.rejects(limiter.check('api', 1), { message: /String/ })
   assert.equal((await limiter.count('api', 'alice', '1m', 7)).total, 7)
   limiter.close()
+})
+
+test('who waits is spaced out', async (t) => {
+  const { code } = BLOCKS.findLast(({ heading }) => heading === 'Waiting')
+  const wait = await attempt(t, code, redis.url)
+  const [passed, ms] = await timed(() => Promise.all([wait('alice'), wait('alice'), wait('alice')]))
+  assert.deepEqual(passed, [true, true, true])
+  assert.ok(ms > 1900, `${ms} ms`)
 })
 
 test('while a server hangs, both kinds of insurance answer; ours by the deadline', async (t) => {

@@ -7,7 +7,7 @@ import { Limiter } from 'tidegate'
 import { expressStore } from 'tidegate/stores'
 import { FakeClock } from 'tidegate/testing'
 import { own, prefix } from './support/servers.mjs'
-import { flood, gate, get, listen, numbers, places, statuses, timed, until, upTo } from './support/stores.mjs'
+import { flood, gate, get, listen, nobody, numbers, places, statuses, timed, until, upTo } from './support/stores.mjs'
 
 const PLACES = await places()
 const KEY = '127.0.0.1'
@@ -315,8 +315,7 @@ for (const what of ['pause', 'kill']) {
 }
 
 test('an application starts without its server', async (t) => {
-  // Nobody listens on the discard port.
-  const store = expressStore({ url: 'redis://127.0.0.1:9', deadline: 300 })
+  const store = expressStore({ url: await nobody(), deadline: 300 })
   const { url, said } = await served(t, { store, passOnStoreError: true })
   const [answers, ms] = await timed(() => flood(url, 20))
   assert.deepEqual(statuses(answers), { 200: 20 })

@@ -1,6 +1,7 @@
 // What the tests of stores for other packages' limiters share: the places where state lives, and sockets.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { prefix, shared } from './servers.mjs'
 
@@ -26,6 +27,15 @@ export async function listen(t, server) {
     await new Promise((resolve) => server.close(resolve))
   })
   return `http://127.0.0.1:${server.address().port}`
+}
+
+/** The URL of a server that is not there. */
+export async function nobody() {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  return `redis://127.0.0.1:${port}`
 }
 
 /** One request, whose body is read to its end. */
