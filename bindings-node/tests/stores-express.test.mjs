@@ -266,6 +266,14 @@ test("stores in a limiter of the application's: a rule and a prefix each, and it
   limiter.close()
 })
 
+test('keys may be numbers, and must be somebody', async () => {
+  const store = expressStore({ windowMs: NEVER })
+  await store.increment(7)
+  assert.equal((await store.increment('7')).totalHits, 2)
+  for (const key of [undefined, null, {}, NaN]) await assert.rejects(store.increment(key), { message: /the key is/ })
+  await assert.rejects(store.increment(''), { message: /the key is empty/ })
+})
+
 test('options that cannot be meant are refused', () => {
   const limiter = new Limiter({ rules: { a: '5/m', b: '5/m' } })
   for (const [options, message] of [
@@ -276,6 +284,7 @@ test('options that cannot be meant are refused', () => {
     [{ limiter, rule: 'a', url: 'redis://127.0.0.1' }, /limiter has its own url/],
     [{ limiter: {} }, /must be a Limiter/],
     [{ rule: 'a' }, /write it beside limiter/],
+    [{ url: 'redis://127.0.0.1', clock: new FakeClock() }, /leave url out, or clock/],
     [{ algorithm: 'gcra', limit: 1 }, /write one of sliding_window/],
     [{ algorithm: 'sliding_window' }, /needs the limit/],
     [{ limit: NaN }, /the limit is NaN/],

@@ -167,6 +167,22 @@ test('what the store does not have is refused when the application starts', asyn
   assert.throws(() => fastifyStore({ algorithm: 'x' }), { message: /write one of/ })
 })
 
+test('routes that differ in what they are constrained to have quotas of their own', async (t) => {
+  const store = fastifyStore()
+  const app = Fastify()
+  await app.register(rateLimit, { store, timeWindow: HOUR })
+  for (const version of ['1.0.0', '2.0.0']) {
+    app.get('/', { constraints: { version }, config: { rateLimit: { max: 2 } } }, async () => version)
+  }
+  t.after(() => app.close())
+  const url = await app.listen({ host: '127.0.0.1', port: 0 })
+  const ask = (version) => get(url, { headers: { 'accept-version': version } })
+  const found = []
+  for (const version of ['1.0.0', '1.0.0', '2.0.0', '2.0.0', '1.0.0', '2.0.0']) found.push((await ask(version)).status)
+  assert.deepEqual(found, [200, 200, 200, 200, 429, 429])
+  store.close()
+})
+
 test('keys may be numbers; nobody is an error', async (t) => {
   const keys = [7, 7, '7', undefined]
   const url = await served(t, { store: fastifyStore(), keyGenerator: () => keys.shift() })
@@ -175,7 +191,7 @@ test('keys may be numbers; nobody is an error', async (t) => {
     found.map(({ headers }) => headers.get('x-ratelimit-remaining')),
     ['4', '3', '2', null],
   )
-  assert.match(found[3].body, /keyGenerator returned undefined/)
+  assert.match(found[3].body, /the key is undefined/)
 })
 
 test("a limiter of the application's stays open", async (t) => {

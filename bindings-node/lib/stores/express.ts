@@ -118,7 +118,8 @@ export class ExpressStore {
     const taken = this.#charges.end(key)
     if (this.#limit !== undefined) {
       if (taken === undefined) {
-        throw invalid(`${NAME}: there is no increment of this request to give back; decrement where it was counted`)
+        const followed = 'requests are followed with skipFailedRequests or skipSuccessfulRequests'
+        throw invalid(`${NAME}: there is no increment of this request to give back; ${followed}`)
       }
       if (taken !== '') await limiter.refund(String(taken))
       return
@@ -162,7 +163,7 @@ export class ExpressStore {
    * @throws TidegateError of any other: keys on a server are not searched for.
    */
   async resetAll(): Promise<void> {
-    this.#source.forget(NAME)
+    this.#source.forget()
   }
 
   /** Ends the store's own connections; a limiter of the application's stays open. */

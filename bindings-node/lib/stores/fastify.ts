@@ -96,7 +96,7 @@ class ScopedStore implements FastifyStore {
 
   async #incr(key: string, timeWindow: number, max: number) {
     const { limiter, rule } = this.#source
-    const stored = this.#key(key)
+    const stored = this.#source.parts(this.#scope, key)
     const windowMs = wholeMs(NAME, timeWindow)
     if (!this.#algorithm) {
       const { total, leftMs } = await limiter.count(rule, stored, windowMs, 1)
@@ -108,7 +108,7 @@ class ScopedStore implements FastifyStore {
 
   async #read(key: string, timeWindow: number, max: number) {
     const { limiter, rule } = this.#source
-    const stored = this.#key(key)
+    const stored = this.#source.parts(this.#scope, key)
     const windowMs = wholeMs(NAME, timeWindow)
     if (!this.#algorithm) {
       const { total, leftMs } = await limiter.count(rule, stored, windowMs)
@@ -116,14 +116,6 @@ class ScopedStore implements FastifyStore {
     }
     const seen = judged(await limiter.peek(rule, stored, { limits: limits(NAME, max, windowMs, this.#algorithm) }))
     return { current: Math.max(0, Math.floor(max) - seen.remaining), ttl: waitMs(seen, windowMs) }
-  }
-
-  /** The plugin's keys may be numbers. */
-  #key(key: unknown): readonly string[] {
-    if (typeof key !== 'string' && typeof key !== 'number') {
-      throw invalid(`${NAME}: keyGenerator returned ${String(key)}; return who is limited as a string`)
-    }
-    return this.#source.parts(this.#scope, String(key))
   }
 }
 
@@ -136,8 +128,8 @@ class Scopes {
     const { method, url, constraints } = routeInfo
     if (url !== undefined) {
       const methods = [method ?? []].flat().join(',')
-      const only = constraints && Object.keys(constraints).length > 0 ? ` ${JSON.stringify(constraints)}` : ''
-      return `route ${methods} ${url}${only}`
+      const only = Object.entries(constraints ?? {}).map(([name, value]) => ` ${name} ${String(value)}`)
+      return `route ${methods} ${url}${only.join('')}`
     }
     // Made by `rateLimit()` or `createRateLimit()`, and so without a name: those with one `max` are numbered.
     const alike = `limiter ${typeof max === 'number' ? max : 'by request'}`

@@ -53,6 +53,7 @@ export class Source {
   readonly rule: string
   /** What tells this source's keys from those of another of the same kind. */
   readonly prefix: string
+  readonly #of: string
   readonly #shared: string | undefined
   readonly #make: (() => Limiter) | undefined
   readonly #isLocal: boolean
@@ -65,6 +66,7 @@ export class Source {
    */
   constructor(of: string, rule: string, options: SourceOptions, further: readonly string[]) {
     judgeNames(of, options, [...OPTIONS, ...further])
+    this.#of = of
     if (options.limiter) {
       this.rule = ruleOf(of, options.limiter, options.rule)
       this.#shared = options.prefix
@@ -88,25 +90,32 @@ export class Source {
     return this.#limiter
   }
 
-  /** A key as it is stored. */
+  /** A key as it is stored. Hosts in JavaScript may have numbers. */
   key(key: string): string | readonly string[] {
-    return this.#shared === undefined ? key : [this.#shared, key]
+    const who = this.#judged(key)
+    return this.#shared === undefined ? who : [this.#shared, who]
   }
 
   /** A key of several parts as it is stored. */
   parts(...parts: readonly string[]): readonly string[] {
-    return this.#shared === undefined ? parts : [this.#shared, ...parts]
+    const all = parts.map((part) => this.#judged(part))
+    return this.#shared === undefined ? all : [this.#shared, ...all]
   }
 
   /** Begins anew, where the state is this source's alone and can be left. */
-  forget(of: string): void {
+  forget(): void {
     if (!this.#make || !this.#isLocal) {
       const why = this.#make ? 'to find all keys would scan the server' : 'the limiter belongs to the application'
-      throw invalid(`${of}: everything cannot be reset: ${why}; write resetKey(key), or take another prefix`)
+      throw invalid(`${this.#of}: everything cannot be reset: ${why}; write resetKey(key), or take another prefix`)
     }
     const before = this.#limiter
     this.#limiter = this.#make()
     before.close()
+  }
+
+  #judged(key: unknown): string {
+    if (typeof key === 'string' || Number.isFinite(key)) return String(key)
+    throw invalid(`${this.#of}: the key is ${String(key)}; return from its generator who is limited, as a string`)
   }
 
   /** Ends connections that are this source's own. */
@@ -174,6 +183,9 @@ function judgeNames(of: string, options: SourceOptions, known: readonly string[]
   }
   if (options.limiter === undefined) {
     if (options.rule !== undefined) throw invalid(`${of}: rule is of a limiter; write it beside limiter`)
+    if (options.clock && options.url !== undefined) {
+      throw invalid(`${of}: a clock is for tests in memory; leave url out, or clock`)
+    }
     return
   }
   if (!(options.limiter instanceof Limiter)) throw invalid(`${of}: limiter must be a Limiter of tidegate`)
