@@ -81,6 +81,7 @@ test('@nestjs/throttler: compiles in strict mode, and 100 pass', async (t) => {
 test("a limiter of the application's: each store counts by itself", async (t) => {
   const { limiter, api, login } = await run(await block(t, 'Where state lives'), load, ['limiter', 'api', 'login'])
   t.after(() => limiter.close())
+  await limiter.ready(60_000)
   for (const store of [api, login]) {
     store.init({ windowMs: 60_000 })
     assert.equal((await store.increment('alice')).totalHits, 1)
