@@ -109,6 +109,34 @@ for (const mode of [{}, { limit: 5 }, { limit: 5, algorithm: 'fixed_window' }]) 
   })
 }
 
+test('of many that end late, exactly those of this window that failed are given back', async (t) => {
+  const clock = new FakeClock()
+  const store = expressStore({ clock })
+  const slow = gate()
+  const handler = async (request, response) => {
+    await slow.opened
+    response.sendStatus(request.path === '/good' ? 200 : 500)
+  }
+  const { url } = await served(t, { store, limit: 100, windowMs: 60_000, skipFailedRequests: true }, handler)
+  const sent = []
+  for (const [good, bad] of [
+    [3, 17],
+    [8, 12],
+  ]) {
+    const paths = [...upTo(good).map(() => '/good'), ...upTo(bad).map(() => '/bad')]
+    sent.push(...paths.map((path) => get(url + path)))
+    await until(async () => (await store.get(KEY))?.totalHits === 20, 'all are counted')
+    if (sent.length === 20) clock.advance(60_000)
+  }
+  slow.open()
+  assert.deepEqual(statuses(await Promise.all(sent)), { 200: 11, 500: 29 })
+  await until(async () => (await store.get(KEY)).totalHits <= 8, 'they are given back')
+  // One more comes and goes, and so have all that came before it.
+  await get(`${url}/bad`)
+  await until(async () => (await store.get(KEY)).totalHits <= 8, 'this one is given back')
+  assert.equal((await store.get(KEY)).totalHits, 8)
+})
+
 test('in a log, exactly the request that failed is taken out', async (t) => {
   const limiter = new Limiter({ rules: { log: '5/m sliding_window_log' } })
   t.after(() => limiter.close())
