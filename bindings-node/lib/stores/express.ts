@@ -1,5 +1,6 @@
+import { invalid } from '../errors.js'
 import { Charges } from './charges.js'
-import { hits, invalid, judgeAlgorithm, judged, limits, Source, waitMs, wholeMs } from './source.js'
+import { hits, judgeAlgorithm, judged, limits, Source, waitMs, wholeMs } from './source.js'
 import type { Algorithm, SourceOptions } from './source.js'
 
 /** Options of {@link expressStore}. */

@@ -1,4 +1,5 @@
-import { hits, invalid, judgeAlgorithm, judged, limits, Source, waitMs, wholeMs } from './source.js'
+import { invalid } from '../errors.js'
+import { hits, judgeAlgorithm, judged, limits, Source, waitMs, wholeMs } from './source.js'
 import type { Algorithm, SourceOptions } from './source.js'
 
 /** Options of {@link fastifyStore}. */

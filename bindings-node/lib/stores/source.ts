@@ -1,4 +1,5 @@
-import { Limiter, TidegateError } from '../index.js'
+import { invalid } from '../errors.js'
+import { Limiter } from '../index.js'
 import type { Decision, Duration } from '../index.js'
 import type { FakeClock } from '../testing.js'
 
@@ -166,10 +167,6 @@ export function judgeAlgorithm(of: string, algorithm: string): void {
   if (!ALGORITHMS.includes(algorithm)) {
     throw invalid(`${of}: algorithm ${JSON.stringify(algorithm)} is not known; write one of ${ALGORITHMS.join(', ')}`)
   }
-}
-
-export function invalid(message: string): TidegateError {
-  return new TidegateError('invalid_request', message)
 }
 
 function judgeNames(of: string, options: SourceOptions, known: readonly string[]): void {

@@ -1,6 +1,7 @@
+import { invalid } from '../errors.js'
 import { TidegateError } from '../index.js'
 import type { Counted, Limiter } from '../index.js'
-import { hits, invalid, judgeAlgorithm, judged, limits, over, Source, waitMs, wholeMs } from './source.js'
+import { hits, judgeAlgorithm, judged, limits, over, Source, waitMs, wholeMs } from './source.js'
 import type { Algorithm, SourceOptions } from './source.js'
 
 /** Options of {@link throttlerStorage}. */
