@@ -121,7 +121,8 @@ export class Decision {
 
   /** What was charged, as text that `refund` takes and that may be kept; empty if nothing was. */
   get receipt(): string {
-    return this.#chunk.text(this.#text(), this.#number(DECISION.receipt))
+    const start = this.#text()
+    return this.#chunk.bytes.toString('base64url', start, start + this.#number(DECISION.receipt))
   }
 
   /** All of it as a plain object. */

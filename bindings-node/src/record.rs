@@ -79,11 +79,9 @@ impl Record {
     }
 
     fn receipt(&mut self, decision: &Decision) -> f64 {
-        let receipt = decision.receipt();
-        if receipt.is_empty() {
-            return 0.0;
-        }
-        self.text(receipt.to_string().as_bytes())
+        let start = self.bytes.len();
+        decision.write_receipt(&mut self.bytes);
+        length(self.bytes.len() - start)
     }
 
     fn limit(&mut self, limit: &LimitDecision<'_>) {

@@ -10,7 +10,7 @@ use crate::algorithm::{Charged, Micros, Outcome};
 use crate::error::Error;
 use crate::key::Subject;
 use crate::plan::{Call, Plan};
-use crate::receipt::{Charge, Receipt};
+use crate::receipt::{self, Charge, Receipt};
 use crate::request_id::RequestId;
 use crate::rule::{Algorithm, BoundLimit, OnError};
 
@@ -267,8 +267,27 @@ impl Decision {
     /// What was charged, for [`Limiter::refund`](crate::Limiter::refund). Empty if nothing was.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
+        Receipt {
+            nonce: self.nonce,
+            prefix: self.plan.prefix.to_string(),
+            subject: self.subject.clone(),
+            charges: self.charges().collect(),
+        }
+    }
+
+    /// Writes the bytes of the receipt, whose text is their base64url without padding; nothing if nothing was charged. For
+    /// bindings, which hand over many and are asked for few.
+    pub fn write_receipt(&self, into: &mut Vec<u8>) {
+        let mut charges = self.charges().peekable();
+        if charges.peek().is_some() {
+            receipt::write_head(into, self.nonce, &self.plan.prefix, &self.subject);
+            charges.for_each(|charge| charge.write(into));
+        }
+    }
+
+    fn charges(&self) -> impl Iterator<Item = Charge> {
         let extra = self.extra.as_ref();
-        let charges = self.plan.limits.iter().zip(&self.limits).filter_map(|(limit, reply)| {
+        self.plan.limits.iter().zip(&self.limits).filter_map(move |(limit, reply)| {
             let charged = reply.charged.filter(|_| self.origin == Origin::Store)?;
             let is_log = limit.algorithm == Algorithm::SlidingWindowLog;
             Some(Charge {
@@ -282,13 +301,7 @@ impl Decision {
                 before_parts: charged.before_parts % limit.window,
                 id: extra.filter(|_| is_log).map_or_else(RequestId::default, |extra| extra.id.clone()),
             })
-        });
-        Receipt {
-            nonce: self.nonce,
-            prefix: self.plan.prefix.to_string(),
-            subject: self.subject.clone(),
-            charges: charges.collect(),
-        }
+        })
     }
 
     fn counted(&self) -> impl Iterator<Item = (&BoundLimit, &LimitReply)> {
@@ -427,10 +440,27 @@ fn longest(times: impl Iterator<Item = Option<u64>>) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     #[test]
     fn origins_are_listed_in_their_order() {
         assert!(Origin::ALL.iter().enumerate().all(|(place, origin)| *origin as usize == place));
+    }
+
+    #[test]
+    fn the_bytes_of_a_receipt_are_those_of_its_text() {
+        let limiter =
+            crate::Limiter::builder().rule("a", "2/m; 3/h sliding_window_log").build().expect("the rule is good");
+        let mut bytes = Vec::new();
+        let decision = limiter.check("a", "alice").request_id("1").wait().expect("it can be meant");
+        decision.write_receipt(&mut bytes);
+        assert_eq!(URL_SAFE_NO_PAD.encode(&bytes), decision.receipt().to_string());
+        bytes.clear();
+        let refused = limiter.check("a", "alice").cost(2).wait().expect("it can be meant");
+        refused.write_receipt(&mut bytes);
+        assert!(bytes.is_empty() && refused.receipt().is_empty(), "nothing was charged");
     }
 }

@@ -60,22 +60,31 @@ const VERSION: u8 = 1;
 
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&self.nonce.to_be_bytes());
-        write_text(&mut bytes, self.prefix.as_bytes());
-        write_text(&mut bytes, self.subject.as_bytes());
-        for charge in &self.charges {
-            write_text(&mut bytes, charge.algorithm.name().as_bytes());
-            write_text(&mut bytes, charge.suffix.text().as_bytes());
-            for number in [charge.window, charge.at, charge.before_parts] {
-                bytes.extend_from_slice(&number.to_be_bytes());
-            }
-            for number in [charge.units, charge.rate, charge.before] {
-                bytes.extend_from_slice(&number.to_be_bytes());
-            }
-            write_text(&mut bytes, &charge.id);
-        }
+        let mut bytes = Vec::new();
+        write_head(&mut bytes, self.nonce, &self.prefix, &self.subject);
+        self.charges.iter().for_each(|charge| charge.write(&mut bytes));
         f.write_str(&URL_SAFE_NO_PAD.encode(bytes))
+    }
+}
+
+pub(crate) fn write_head(bytes: &mut Vec<u8>, nonce: u64, prefix: &str, subject: &Subject) {
+    bytes.push(VERSION);
+    bytes.extend_from_slice(&nonce.to_be_bytes());
+    write_text(bytes, prefix.as_bytes());
+    write_text(bytes, subject.as_bytes());
+}
+
+impl Charge {
+    pub(crate) fn write(&self, bytes: &mut Vec<u8>) {
+        write_text(bytes, self.algorithm.name().as_bytes());
+        write_text(bytes, self.suffix.text().as_bytes());
+        for number in [self.window, self.at, self.before_parts] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        for number in [self.units, self.rate, self.before] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        write_text(bytes, &self.id);
     }
 }
 
