@@ -176,7 +176,7 @@ impl RedisStore {
         let handle = io::handle().map_err(|error| self.fall_back(call, error))?;
         let set_out = self.denied.set_out(clock::instant());
         let request = Request::decide(call, &self.prefix, self.lease());
-        let node = self.topology.known(request.slot());
+        let node = self.topology.known(|| request.slot());
         let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
         breaker.admit(set_out.at).map_err(|error| self.fall_back(call, error))?;
         let job = Job::new(Arc::clone(self), call.clone(), request, set_out, waiter(), Arc::clone(breaker));

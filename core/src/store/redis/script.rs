@@ -1,5 +1,7 @@
 //! What goes into the script and what comes out of it; `lua/decide.lua` documents both.
 
+use std::io::Write as _;
+
 use redis::Cmd;
 use sha1::Digest as _;
 use smallvec::SmallVec;
@@ -114,7 +116,8 @@ impl Request {
             // What a charge adds to the TTL: for the exact windows all of it, as they are charged now.
             let life = lease + limit.slack + if limit.algorithm.is_exact_window() { limit.window_ms } else { 0 };
             let head = Head { action: action + shadow, code: code(limit.algorithm), quota: limit.quota };
-            request.push(&head, call.cost, limit.window, extra, format!("{base}{}", limit.suffix), life);
+            let key = [base.as_str(), limit.suffix.text()].concat();
+            request.push(&head, call.cost, limit.window, extra, key, life);
             if limit.algorithm == Algorithm::SlidingWindowLog {
                 request.push_id(&call.id);
             }
@@ -150,8 +153,8 @@ impl Request {
         self.arguments.extend_from_slice(&cost.to_le_bytes()[..3]);
         self.push_number(window);
         self.push_number(extra);
-        self.arguments.extend_from_slice(life.to_string().as_bytes());
-        self.arguments.push(0);
+        // What is written into memory cannot fail.
+        let _ = write!(self.arguments, "{life}\0");
         self.keys.push(key);
     }
 

@@ -6,12 +6,25 @@ pub(super) fn of(key: &[u8]) -> u16 {
         let close = rest.iter().position(|byte| *byte == b'}')?;
         (close > 0).then(|| &rest[..close])
     });
-    braced.unwrap_or(key).iter().fold(0, |crc, byte| crc16(crc, *byte)) % 16_384
+    let step = |crc: u16, byte: &u8| (crc << 8) ^ CRC16[usize::from((crc >> 8) ^ u16::from(*byte))];
+    braced.unwrap_or(key).iter().fold(0, step) % 16_384
 }
 
-fn crc16(crc: u16, byte: u8) -> u16 {
-    (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
-}
+/// What each byte makes of a CRC16 by the polynomial 0x1021.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

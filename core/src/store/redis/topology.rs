@@ -86,10 +86,10 @@ impl Topology {
     }
 
     /// The node of a slot, if the map is there.
-    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(super) fn known(&self, slot: impl FnOnce() -> u16) -> Option<Arc<Node>> {
         match &**self.state().map.as_ref()? {
             Map::Single(node) => Some(Arc::clone(node)),
-            Map::Cluster(slots) => slots[usize::from(slot)].clone(),
+            Map::Cluster(slots) => slots[usize::from(slot())].clone(),
         }
     }
 
