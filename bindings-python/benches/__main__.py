@@ -31,6 +31,7 @@ def main() -> int:
         "asyncio-256": asyncio_256,
         "denied-hot": denied_hot,
         "django-cpu": django_cases.cpu,
+        "django-cpu-16": django_cases.cpu_threads,
         "django-cpu-async": django_cases.cpu_async,
         "gunicorn": django_cases.gunicorn,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import io
 import os
@@ -27,6 +28,7 @@ from rounds import OURS, play
 BARE, PEER, SOCKET = "bare", "redis-py middleware", "bare socket"
 CALLS = int(os.environ.get("CALLS", "20000"))
 CALLS_A_ROUND = 500
+THREADS = 16
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -43,6 +45,38 @@ def cpu(report: Report, url: str) -> None:
     report.show("django-cpu", {who: round(figure) for who, figure in medians.items()}, "ns")
     ratio = round(added / peer_added, 3)
     report.add(Line("django-cpu", round(added), round(peer_added), PEER, "ns", ratio, 0.5, at_most=True))
+
+
+def cpu_threads(report: Report, url: str) -> None:
+    """The same with 16 requests at once, each on a thread as a threaded worker serves them. Shown, not judged."""
+    django_app.configure(url)
+    environ = RequestFactory().post("/upload").environ
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        handlers = {who: django_app.handler(who) for who in django_app.MIDDLEWARE}
+        everyone = {who: _nanoseconds_threads(handler, environ, pool) for who, handler in handlers.items()}
+        played = play(everyone, max(CALLS // CALLS_A_ROUND, 1))
+    report.show("django-cpu-16", {who: round(statistics.median(played[who])) for who in played}, "ns")
+
+
+def _nanoseconds_threads(
+    handler: WSGIHandler, environ: Dict[str, Any], pool: concurrent.futures.Executor
+) -> Callable[[], float]:
+    each = CALLS_A_ROUND // THREADS
+
+    def serve() -> None:
+        for _ in range(each):
+            response = handler.get_response(WSGIRequest({**environ, "REMOTE_ADDR": _address()}))
+            if response.status_code != 200:
+                raise AssertionError(f"a request that should pass has status {response.status_code}")
+            response.close()
+
+    def round_() -> float:
+        begun = time.process_time_ns()
+        for done in [pool.submit(serve) for _ in range(THREADS)]:
+            done.result()
+        return (time.process_time_ns() - begun) / (each * THREADS)
+
+    return round_
 
 
 def _nanoseconds(handler: WSGIHandler, environ: Dict[str, Any]) -> Callable[[], float]:
