@@ -19,7 +19,7 @@ import { RuleLimit } from './express/rule.js'
 export { ipKeyGenerator } from './express/address.js'
 export { type Check, type Logger, SetupError, type Validate } from './express/checks.js'
 export { admissionOf, type RateLimitInfo } from './express/info.js'
-export type { Algorithm, Handler, Of, RateLimitOptions, RoutesOptions, Settings } from './express/options.js'
+export type { Handler, Of, RateLimitOptions, RoutesOptions, Settings } from './express/options.js'
 export type { Ask, Identity } from './http.js'
 
 declare global {

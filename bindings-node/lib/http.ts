@@ -211,7 +211,10 @@ export function setFields(
   before: Admission | null = null,
   withBody = true,
 ): void {
-  for (const [name, value] of admission.headers) {
+  const fields = admission.rawHeaders
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at]!
+    const value = fields[at + 1]!
     if (!withBody && OF_BODY.has(name.toLowerCase())) continue
     const there = response.getHeader(name)
     if (there === undefined || (before !== null && wrote(before, name, there))) response.setHeader(name, value)
@@ -219,11 +222,13 @@ export function setFields(
 }
 
 function wrote(admission: Admission, name: string, value: unknown): boolean {
-  return admission.headers.some((field) => field[0] === name && field[1] === value)
+  const fields = admission.rawHeaders
+  for (let at = 0; at < fields.length; at += 2) if (fields[at] === name) return fields[at + 1] === value
+  return false
 }
 
 /** What would be said of another body than that of a refusal. */
-const OF_ANOTHER_BODY = ['content-length', 'content-encoding', 'content-disposition', 'etag', 'last-modified']
+const OF_ANOTHER_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified']
 
 /**
  * Answers a request that may not pass: status, fields and body as the core has them. Fields of the application stay, but
@@ -238,8 +243,10 @@ export function refuse(response: ServerResponse, admission: Admission, before: A
   response.removeHeader('cache-control')
   setFields(response, admission, before)
   if (vary !== undefined) response.setHeader('Vary', joined(vary, response.getHeader('vary')))
+  const body = admission.body ?? ''
+  response.setHeader('Content-Length', Buffer.byteLength(body))
   response.statusCode = admission.status ?? 429
-  response.end(admission.body ?? '')
+  response.end(body)
 }
 
 function joined(...lists: (number | string | readonly string[] | undefined)[]): string {

@@ -1,15 +1,12 @@
 import type { NextFunction, Request, Response } from 'express'
 
-import type { Document, Duration, Policy } from '../index.js'
+import type { Algorithm, Document, Duration, Policy } from '../index.js'
 import type { Ask, Identity } from '../http.js'
+import type { FakeClock } from '../testing.js'
 import { type Checks, type Logger, SetupError, type Validate } from './checks.js'
 
 /** Something that is worked out for each request; it may come by a promise. */
 export type Of<T> = (request: Request, response: Response) => T | PromiseLike<T>
-
-/** How a limit counts; `docs/choosing.md` tells which to take. */
-export type Algorithm =
-  'sliding_window' | 'sliding_window_log' | 'sliding_window_counter' | 'fixed_window' | 'token_bucket' | 'gcra'
 
 /** Answers a request that its limit refuses. The fields are set, the status is not. */
 export type Handler = (request: Request, response: Response, next: NextFunction, options: Settings) => unknown
@@ -33,7 +30,7 @@ export interface RateLimitOptions extends CommonOptions {
   /** The same as `limit`. */
   max?: number | Of<number> | undefined
   /** How the limit counts. @defaultValue `sliding_window` */
-  algorithm?: Algorithm | undefined
+  algorithm?: Algorithm | 'gcra' | undefined
   /** Units that a request takes, from 1. @defaultValue 1 */
   cost?: number | Of<number> | undefined
   /** Who is limited. @defaultValue the client's address, `req.ip` */
@@ -76,8 +73,10 @@ export interface RateLimitOptions extends CommonOptions {
   prefix?: string | undefined
   /** How long a decision may take. @defaultValue 100 ms */
   deadline?: Duration | undefined
-  /** A policy on whose store the rule is. */
+  /** A policy on whose store the rule is; `url`, `prefix` and `deadline` are those of its document. */
   policy?: Policy | undefined
+  /** In memory, on this clock: for tests. */
+  clock?: FakeClock | undefined
 }
 
 /** A limiter by the routes of a document. */
@@ -137,6 +136,7 @@ export const OF_RULE = [
   'prefix',
   'deadline',
   'policy',
+  'clock',
 ]
 
 /** What to write instead of options that others have, or had. */
@@ -213,6 +213,9 @@ export function settings(options: RateLimitOptions): Settings {
   if (identifier !== undefined && typeof identifier !== 'string') {
     const hint = "write text: a rule's name is its bucket, so it cannot change from request to request"
     throw new SetupError('ERR_TIDEGATE_IDENTIFIER', `identifier is a ${typeof identifier}`, hint)
+  }
+  if (rest.policy !== undefined && rest.clock !== undefined) {
+    throw new SetupError('ERR_TIDEGATE_CONFLICTING_OPTIONS', 'policy has a clock already', 'write one of policy and clock')
   }
   const standard = rest.standardHeaders ?? false
   return given({

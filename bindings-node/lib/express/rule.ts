@@ -47,14 +47,14 @@ export class RuleLimit {
     private readonly checks: Checks,
     answersItself: boolean,
   ) {
-    const { policy, name, limit, cost, ipv6Subnet, keyGenerator } = settings
+    const { policy, name, limit, cost, ipv6Subnet, keyGenerator, clock } = settings
     this.answersItself = answersItself
     this.store = storeOf(settings)
     this.isKeyed = keyGenerator !== undefined || typeof ipv6Subnet === 'function'
     this.isPlain = !this.isKeyed && typeof limit !== 'function' && typeof cost !== 'function'
     this.returns = settings.skipFailedRequests === true || settings.skipSuccessfulRequests === true
     const document = this.document(typeof limit === 'number' ? limit : MOST)
-    this.place = policy === undefined ? place(this.store, name, document) : placeBeside(policy, name, document)
+    this.place = policy === undefined ? place(this.store, name, document, clock) : placeBeside(policy, name, document)
     this.bucket = { policy: this.place.policy, request: this.place.policy.named('GET', name) }
   }
 

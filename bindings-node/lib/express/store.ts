@@ -1,4 +1,5 @@
 import { type Document, Policy } from '../index.js'
+import type { FakeClock } from '../testing.js'
 import type { Settings } from './options.js'
 
 /** What a limiter's document says of its store. */
@@ -38,11 +39,11 @@ export function storeOf(settings: Settings): Store {
   return store
 }
 
-/** Memory for each limiter alone, or a store that is connected to once, however many limiters are on it. */
-export function place(store: Store, name: string, document: Document): Place {
+/** Memory for each limiter alone, as on a clock, or a store that is connected to once, however many limiters are on it. */
+export function place(store: Store, name: string, document: Document, clock: FakeClock | undefined): Place {
   const url = process.env['TIDEGATE_URL'] || store.url
-  if (url === undefined) {
-    const policy = new Policy(document)
+  if (url === undefined || clock !== undefined) {
+    const policy = new Policy(document, { clock })
     return { policy, isTaken: false, leave: () => policy.close() }
   }
   const id = JSON.stringify([url, store.url, store.prefix, store.deadline])
