@@ -51,13 +51,13 @@ const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i
 const AFTER_PATH = /[?#]/
 
 /**
- * The path of a request target, as routers see it: without query and fragment, without the scheme and the host of an
- * absolute target, and without white space at its ends (Node's parser lets U+00A0 through, and routers trim it).
+ * The path of a request target, as routers see it: without query and fragment, and without the scheme and the host of an
+ * absolute target.
  *
  * @param target `request.url` as it came over the wire
  */
 export function wirePath(target: string): string {
-  let path = target.trim()
+  let path = target
   if (path.charCodeAt(0) !== 47 /* / */) path = path.replace(ABSOLUTE, '')
   const end = path.search(AFTER_PATH)
   if (end >= 0) path = path.slice(0, end)
