@@ -12,6 +12,7 @@ import {
   type RateLimitOptions,
   type RoutesOptions,
   settings,
+  typed,
 } from './express/options.js'
 import { RoutesLimit } from './express/routes.js'
 import { RuleLimit } from './express/rule.js'
@@ -76,6 +77,7 @@ function isRoutes(options: RateLimitOptions | RoutesOptions): options is RoutesO
 
 function byRoutes(options: RoutesOptions, checks: Checks): RoutesLimiter {
   known(options, OF_ROUTES, 'of a limiter by the routes of a policy', checks)
+  typed(options)
   const limit = new RoutesLimit(options, checks)
   const middleware: RequestHandler = (request, response, next) => limit.handle(request as Limited, response, next)
   return Object.assign(middleware, { close: () => limit.close() })
@@ -83,6 +85,7 @@ function byRoutes(options: RoutesOptions, checks: Checks): RoutesLimiter {
 
 function byRule(options: RateLimitOptions, checks: Checks): RateLimiter {
   known(options, OF_RULE, 'of a limiter', checks)
+  typed(options)
   look(options, checks)
   const answers = ['handler', 'message', 'statusCode', 'retryAfter'].some((name) => name in options)
   const limit = new RuleLimit(settings(options), checks, answers)

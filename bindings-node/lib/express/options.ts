@@ -197,6 +197,25 @@ function distance(from: string, to: string): number {
   return row[to.length]!
 }
 
+const FUNCTIONS = ['keyGenerator', 'skip', 'handler', 'requestWasSuccessful', 'user']
+const NUMBERS = ['limit', 'max', 'cost', 'retryAfter', 'statusCode']
+
+/**
+ * Refuses what is of another type than its option, such as a limit that is text from the environment.
+ *
+ * @throws SetupError
+ */
+export function typed(options: object): void {
+  for (const [name, value] of Object.entries(options)) {
+    const isWrong = FUNCTIONS.includes(name)
+      ? typeof value !== 'function'
+      : NUMBERS.includes(name) && typeof value !== 'number' && (typeof value !== 'function' || name === 'statusCode')
+    if (!isWrong) continue
+    const hint = FUNCTIONS.includes(name) ? `write ${name}: (req) => ...` : `write ${name}: Number(...)`
+    throw new SetupError('ERR_TIDEGATE_TYPE', `${name} is ${value === null ? 'null' : `a ${typeof value}`}`, hint)
+  }
+}
+
 /**
  * The options of a rule, with defaults and under one name each.
  *
@@ -207,22 +226,34 @@ export function settings(options: RateLimitOptions): Settings {
   const onError = passOnStoreError === undefined ? undefined : passOnStoreError ? ('allow' as const) : ('deny' as const)
   const limit = either('limit', rest.limit, 'max', max) ?? 5
   const windowMs = rest.windowMs ?? 60_000
-  if (typeof windowMs === 'number' && !(Number.isInteger(windowMs) && windowMs > 0)) {
-    throw new SetupError('ERR_TIDEGATE_WINDOW', `windowMs is ${windowMs}`, "write whole milliseconds, or text: '15m'")
+  if (typeof windowMs !== 'string' && !(Number.isInteger(windowMs) && windowMs > 0)) {
+    throw new SetupError(
+      'ERR_TIDEGATE_WINDOW',
+      `windowMs is ${String(windowMs)}`,
+      "write whole milliseconds, or text: '15m'",
+    )
+  }
+  const { statusCode = 429 } = rest
+  if (!Number.isInteger(statusCode) || statusCode < 200 || statusCode > 599) {
+    throw new SetupError('ERR_TIDEGATE_STATUS', `statusCode is ${statusCode}`, 'write 400 to 599')
   }
   if (identifier !== undefined && typeof identifier !== 'string') {
     const hint = "write text: a rule's name is its bucket, so it cannot change from request to request"
     throw new SetupError('ERR_TIDEGATE_IDENTIFIER', `identifier is a ${typeof identifier}`, hint)
   }
   if (rest.policy !== undefined && rest.clock !== undefined) {
-    throw new SetupError('ERR_TIDEGATE_CONFLICTING_OPTIONS', 'policy has a clock already', 'write one of policy and clock')
+    throw new SetupError(
+      'ERR_TIDEGATE_CONFLICTING_OPTIONS',
+      'policy has a clock already',
+      'write one of policy and clock',
+    )
   }
   const standard = rest.standardHeaders ?? false
   return given({
     ...rest,
     windowMs,
     limit,
-    statusCode: rest.statusCode ?? 429,
+    statusCode,
     message: rest.message ?? DEFAULT_MESSAGE,
     name: either('name', rest.name, 'identifier', identifier) ?? derivedName(limit, windowMs),
     standardHeaders: standard === true ? 'draft-6' : standard === 'draft-8' ? 'draft-10' : standard,
