@@ -18,7 +18,7 @@ interface Bucket {
 /** What is known of a request before it is decided. */
 interface Call {
   told: Telling
-  bucket: Bucket
+  bucket: Bucket | undefined
   key: string | undefined
   cost: number
 }
@@ -29,10 +29,15 @@ const LIMITS = 1_000
 /** What a rule has whose limit is worked out for each request, where nobody asks for one. */
 const MOST = 10_000_000
 
+function closed(): SetupError {
+  return new SetupError('ERR_TIDEGATE_CLOSED', 'the limiter is closed', 'make another, or close it after the server')
+}
+
 /** A rule of a limiter's own: whose it is, how much it takes, and what a refusal looks like is said by options. */
 export class RuleLimit {
   private readonly place: Place
-  private readonly bucket: Bucket
+  /** None once closed: a request that is kept keeps the connections. */
+  private bucket: Bucket | undefined
   private readonly store: Store
   private readonly limits = new Map<number, Bucket>()
   /** The key comes from a function, and not from the core's own reading of the address. */
@@ -96,7 +101,9 @@ export class RuleLimit {
   private admit(call: Call, request: Limited, response: Response, next: NextFunction): void {
     const before = request[ADMISSION]
     if (before !== undefined) call.told.after = before
-    call.bucket.policy.admit(call.bucket.request, call.told).then(
+    const { bucket } = call
+    if (bucket === undefined) return fail(next, closed())
+    bucket.policy.admit(bucket.request, call.told).then(
       (admission) => {
         let passes: boolean
         try {
@@ -260,12 +267,15 @@ export class RuleLimit {
   private parts(key: string): string[] {
     if (this.isKeyed) return ['app', 'key', key]
     const slash = key.indexOf('/')
-    const address = this.bucket.request.clientKey({ peer: slash < 0 ? key : key.slice(0, slash) })
+    const address = this.place.policy
+      .named('GET', this.settings.name)
+      .clientKey({ peer: slash < 0 ? key : key.slice(0, slash) })
     if (address !== null) return ['ip', address]
     throw new SetupError('ERR_TIDEGATE_INVALID_IP_ADDRESS', `${JSON.stringify(key)} is no address`, 'write one')
   }
 
   close(): void {
+    this.bucket = undefined
     this.limits.clear()
     this.place.leave()
   }
