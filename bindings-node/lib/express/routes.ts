@@ -14,7 +14,7 @@ import {
 } from '../http.js'
 import { type Admission, Policy, type Request as Asked } from '../index.js'
 import type { Checks } from './checks.js'
-import { ADMISSION, fail, infoOf, type Limited, tightest } from './info.js'
+import { ADMISSION, fail, type Limited, RateLimitInfo } from './info.js'
 import type { RoutesOptions } from './options.js'
 
 /** The routes of a document: they choose the rules, whose they are, and what a refusal looks like. */
@@ -96,9 +96,8 @@ export class RoutesLimit {
   private decided(admission: Admission, request: Limited, response: Response): void {
     const before = request[ADMISSION]
     request[ADMISSION] = admission
-    const decision = tightest(admission.decisions)
-    const info = decision && infoOf(decision, undefined)
-    if (info !== undefined) request[this.property] = info
+    const { outcome } = admission
+    if (outcome !== 'unlimited' && outcome !== 'exempt') request[this.property] = new RateLimitInfo(admission)
     if (!admission.allowed) return refuse(response, admission, before)
     // A client that goes away before it has its answer has had the work done: only a response settles.
     response.once('finish', () => void admission.settle(response.statusCode))

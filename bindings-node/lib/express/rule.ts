@@ -1,10 +1,10 @@
 import type { NextFunction, Response } from 'express'
 
 import { headerLines, identity, isPromise, refuse, setFields, type Telling } from '../http.js'
-import type { Admission, Decision, Document, Policy, Request as Asked } from '../index.js'
+import type { Admission, Document, Policy, Request as Asked } from '../index.js'
 import { ipKeyGenerator } from './address.js'
 import { type Checks, SetupError } from './checks.js'
-import { ADMISSION, fail, infoOf, type Limited } from './info.js'
+import { ADMISSION, fail, type Limited, RateLimitInfo } from './info.js'
 import { type Of, type Settings } from './options.js'
 import { watch } from './returns.js'
 import { type Place, place, placeBeside, type Store, storeOf } from './store.js'
@@ -46,6 +46,8 @@ export class RuleLimit {
   private readonly isPlain: boolean
   private readonly returns: boolean
   private readonly answersItself: boolean
+  /** How much of a key is told that is an address. */
+  private readonly subnet: number | false | undefined
 
   constructor(
     private readonly settings: Settings,
@@ -56,6 +58,7 @@ export class RuleLimit {
     this.answersItself = answersItself
     this.store = storeOf(settings)
     this.isKeyed = keyGenerator !== undefined || typeof ipv6Subnet === 'function'
+    this.subnet = this.isKeyed ? undefined : (ipv6Subnet as number | false)
     this.isPlain = !this.isKeyed && typeof limit !== 'function' && typeof cost !== 'function'
     this.returns = settings.skipFailedRequests === true || settings.skipSuccessfulRequests === true
     const document = this.document(typeof limit === 'number' ? limit : MOST)
@@ -200,7 +203,8 @@ export class RuleLimit {
   private decided(admission: Admission, call: Call, request: Limited, response: Response, next: NextFunction): boolean {
     const before = request[ADMISSION]
     request[ADMISSION] = admission
-    this.inform(admission, call, request)
+    const { name, requestPropertyName } = this.settings
+    request[requestPropertyName] = new RateLimitInfo(admission, name, call.key, this.subnet, call.cost)
     if (admission.allowed) {
       if (this.returns) watch(this.settings, admission, request, response)
       if (!response.headersSent) setFields(response, admission, before)
@@ -210,22 +214,6 @@ export class RuleLimit {
     if (!this.answersItself || admission.outcome !== 'refused') refuse(response, admission, before)
     else this.answer(admission, before, request, response, next).catch((error: unknown) => fail(next, error))
     return false
-  }
-
-  private inform(admission: Admission, call: Call, request: Limited): void {
-    const decision = this.ownOf(admission)
-    const { ipv6Subnet } = this.settings
-    const key =
-      this.isKeyed || call.key === undefined ? call.key : ipKeyGenerator(call.key, ipv6Subnet as number | false)
-    const info = decision && infoOf(decision, key, call.cost)
-    if (info !== undefined) request[this.settings.requestPropertyName] = info
-  }
-
-  /** The decision of this rule: those of limiters outside of it come first. */
-  private ownOf({ decisions }: Admission): Decision | undefined {
-    const last = decisions[decisions.length - 1]
-    const isOwn = (decision: Decision) => decision.limits[0]?.rule === this.settings.name
-    return decisions.length < 2 || isOwn(last!) ? last : decisions.find(isOwn)
   }
 
   /** Answers a refusal as the options say. */
