@@ -5,7 +5,6 @@ import type { RequestHandler } from 'express'
 import { Checks } from './express/checks.js'
 import type { Limited, RateLimitInfo } from './express/info.js'
 import {
-  given,
   known,
   OF_ROUTES,
   OF_RULE,
@@ -16,6 +15,7 @@ import {
 } from './express/options.js'
 import { RoutesLimit } from './express/routes.js'
 import { RuleLimit } from './express/rule.js'
+import { given } from './setup.js'
 
 export { ipKeyGenerator } from './express/address.js'
 export { type Check, type Logger, SetupError, type Validate } from './express/checks.js'

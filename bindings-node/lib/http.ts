@@ -196,6 +196,13 @@ export function unasked<R>(policy: Policy, asks: Asks<R>): string[] {
   return missing
 }
 
+/** Where a response's fields are set before it begins: Node's `ServerResponse`, or what a framework has instead. */
+export interface Fields {
+  getHeader(name: string): number | string | readonly string[] | undefined
+  setHeader(name: string, value: string): unknown
+  removeHeader(name: string): unknown
+}
+
 /** What belongs to the body of a refusal, and not to the limits. */
 const OF_BODY: ReadonlySet<string> = new Set(['content-type', 'vary'])
 
@@ -206,7 +213,7 @@ const OF_BODY: ReadonlySet<string> = new Set(['content-type', 'vary'])
  * @param withBody false leaves out those that describe the body of a refusal
  */
 export function setFields(
-  response: ServerResponse,
+  response: Fields,
   admission: Admission,
   before: Admission | null = null,
   withBody = true,
@@ -221,6 +228,11 @@ export function setFields(
   }
 }
 
+/** An admission's fields without those that describe the body of a refusal. */
+export function limitFields(admission: Admission): [name: string, value: string][] {
+  return admission.headers.filter(([name]) => !OF_BODY.has(name.toLowerCase()))
+}
+
 function wrote(admission: Admission, name: string, value: unknown): boolean {
   const fields = admission.rawHeaders
   for (let at = 0; at < fields.length; at += 2) if (fields[at] === name) return fields[at + 1] === value
@@ -228,7 +240,7 @@ function wrote(admission: Admission, name: string, value: unknown): boolean {
 }
 
 /** What would be said of another body than that of a refusal. */
-const OF_ANOTHER_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified']
+const OF_ANOTHER_BODY = ['content-length', 'content-encoding', 'content-disposition', 'etag', 'last-modified']
 
 /**
  * Answers a request that may not pass: status, fields and body as the core has them. Fields of the application stay, but
@@ -236,6 +248,15 @@ const OF_ANOTHER_BODY = ['content-encoding', 'content-disposition', 'etag', 'las
  */
 export function refuse(response: ServerResponse, admission: Admission, before: Admission | null = null): void {
   if (response.headersSent || response.writableEnded) return
+  setRefusal(response, admission, before)
+  const body = admission.body ?? ''
+  response.setHeader('Content-Length', Buffer.byteLength(body))
+  response.statusCode = admission.status ?? 429
+  response.end(body)
+}
+
+/** The fields of a refusal with the core's body. Those of a body that is not sent now are removed. */
+export function setRefusal(response: Fields, admission: Admission, before: Admission | null = null): void {
   for (const name of OF_ANOTHER_BODY) response.removeHeader(name)
   const vary = response.getHeader('vary')
   response.removeHeader('vary')
@@ -243,10 +264,6 @@ export function refuse(response: ServerResponse, admission: Admission, before: A
   response.removeHeader('cache-control')
   setFields(response, admission, before)
   if (vary !== undefined) response.setHeader('Vary', joined(vary, response.getHeader('vary')))
-  const body = admission.body ?? ''
-  response.setHeader('Content-Length', Buffer.byteLength(body))
-  response.statusCode = admission.status ?? 429
-  response.end(body)
 }
 
 function joined(...lists: (number | string | readonly string[] | undefined)[]): string {

@@ -2,23 +2,9 @@ import { isIP } from 'node:net'
 
 import type { Request } from 'express'
 
-/**
- * A way in which a limiter was set up that cannot work, or does not do what it seems to. Thrown where it cannot work,
- * otherwise told once to the `logger`.
- */
-export class SetupError extends Error {
-  override readonly name = 'SetupError'
-  /** Which one, such as `ERR_TIDEGATE_PERMISSIVE_TRUST_PROXY`. Codes stay. */
-  readonly code: string
-  /** What to write instead. */
-  readonly hint: string
+import { SetupError } from '../setup.js'
 
-  constructor(code: string, what: string, hint: string) {
-    super(`${what}; ${hint} (${code})`)
-    this.code = code
-    this.hint = hint
-  }
-}
+export { SetupError }
 
 /** Where checks are told of; `console` is one. */
 export interface Logger {

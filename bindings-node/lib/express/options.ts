@@ -2,6 +2,7 @@ import type { NextFunction, Request, Response } from 'express'
 
 import type { Algorithm, Document, Duration, Policy } from '../index.js'
 import type { Ask, Identity } from '../http.js'
+import { given, nearest } from '../setup.js'
 import type { FakeClock } from '../testing.js'
 import { type Checks, type Logger, SetupError, type Validate } from './checks.js'
 
@@ -153,11 +154,6 @@ const INSTEAD: Readonly<Record<string, string>> = {
 
 const DEFAULT_MESSAGE = 'Too many requests, please try again later.'
 
-/** The options that were given: one that is undefined was not. */
-export function given<T extends object>(options: T): T {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T
-}
-
 /**
  * Refuses an option that is not known, which would be ignored, with the nearest that is.
  *
@@ -175,27 +171,6 @@ export function known(options: object, names: readonly string[], kind: string, c
 
 const OTHER_KIND =
   "write it into the document, whose routes decide here, or write windowMs and limit for a rule of this limiter's own"
-
-function nearest(name: string, names: readonly string[]): string {
-  const near = names.map((known) => [distance(name.toLowerCase(), known.toLowerCase()), known] as const)
-  near.sort((one, other) => one[0] - other[0])
-  const [steps, best] = near[0]!
-  return steps <= Math.max(2, best.length / 3) ? `write ${best}` : `the options are ${names.join(', ')}`
-}
-
-/** In how many single steps one word becomes the other. */
-function distance(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, at) => at)
-  for (let i = 1; i <= from.length; i++) {
-    const next = [i]
-    for (let j = 1; j <= to.length; j++) {
-      const same = from[i - 1] === to[j - 1] ? 0 : 1
-      next.push(Math.min(next[j - 1]! + 1, row[j]! + 1, row[j - 1]! + same))
-    }
-    row = next
-  }
-  return row[to.length]!
-}
 
 const FUNCTIONS = ['keyGenerator', 'skip', 'handler', 'requestWasSuccessful', 'user']
 const NUMBERS = ['limit', 'max', 'cost', 'retryAfter', 'statusCode']

@@ -7,7 +7,7 @@ import { type Checks, SetupError } from './checks.js'
 import { ADMISSION, fail, type Limited, RateLimitInfo } from './info.js'
 import { type Of, type Settings } from './options.js'
 import { watch } from './returns.js'
-import { type Place, place, placeBeside, type Store, storeOf } from './store.js'
+import { type Place, place, placeBeside, type Store, storeOf } from '../store.js'
 
 /** A policy of one rule, and the request that is admitted again and again. */
 interface Bucket {

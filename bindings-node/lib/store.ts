@@ -1,6 +1,5 @@
-import { type Document, Policy } from '../index.js'
-import type { FakeClock } from '../testing.js'
-import type { Settings } from './options.js'
+import { type Document, type Duration, Policy } from './index.js'
+import type { FakeClock } from './testing.js'
 
 /** What a limiter's document says of its store. */
 export interface Store {
@@ -31,7 +30,12 @@ type Names = Map<string, number>
 const stores = new Map<string, Shared>()
 const namesBeside = new WeakMap<Policy, Names>()
 
-export function storeOf(settings: Settings): Store {
+/** The part of a limiter's options that is about its store, as its document has it. */
+export function storeOf(settings: {
+  url?: string | undefined
+  prefix?: string | undefined
+  deadline?: Duration | undefined
+}): Store {
   const store: Store = {}
   if (settings.url !== undefined) store.url = settings.url
   if (settings.prefix !== undefined) store.prefix = settings.prefix

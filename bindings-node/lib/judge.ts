@@ -1,0 +1,276 @@
+/**
+ * What the limiters of the frameworks that wait for promises share: who judges a request, by the routes of a policy or by
+ * one rule that options make.
+ */
+
+import type { Socket } from 'node:net'
+
+import { type Asks, ask, headerLines, type Identity, identity, peerOf, type Telling } from './http.js'
+import {
+  type Admission,
+  type Algorithm,
+  type Document,
+  type Duration,
+  Policy,
+  type Request,
+  type Rule,
+} from './index.js'
+import { ADMISSION, infoOf, type RateLimitInfo, tightest } from './info.js'
+import { SetupError } from './setup.js'
+import { place, placeBeside, type Place, storeOf } from './store.js'
+import type { FakeClock } from './testing.js'
+
+/** A request that came over a connection; Node's `IncomingMessage` is one. */
+export interface Incoming {
+  readonly rawHeaders: readonly string[]
+  readonly socket: Pick<Socket, 'remoteAddress' | 'destroyed'> | null
+  [ADMISSION]?: Admission
+}
+
+/** How a limit counts; `docs/choosing.md` tells which to take. */
+export type Algorithm =
+  'sliding_window' | 'sliding_window_log' | 'sliding_window_counter' | 'fixed_window' | 'token_bucket' | 'gcra'
+
+/** What to do while the store fails. */
+export type OnError = 'allow' | 'deny' | 'local'
+
+/** Something that is worked out for each request; it may come by a promise. */
+export type Of<R, T> = (request: R) => T | PromiseLike<T>
+
+/** What rules of all frameworks' options have in common. */
+export interface RuleBasics {
+  /** How the limit counts. @defaultValue `sliding_window` */
+  algorithm?: Algorithm | undefined
+  /** What to do while the store fails. @defaultValue `allow` */
+  onError?: OnError | undefined
+  /** The store, such as `redis://127.0.0.1:6379`. @defaultValue memory, or `TIDEGATE_URL` of the environment */
+  url?: string | undefined
+  /** What every stored key begins with. @defaultValue `tidegate` */
+  prefix?: string | undefined
+  /** How long a decision may take. @defaultValue 100 ms */
+  deadline?: Duration | undefined
+  /** A policy on whose store the rule is. */
+  policy?: Policy | undefined
+  /** In memory, on this clock: for tests. */
+  clock?: FakeClock | undefined
+}
+
+/** The names of these. */
+export const BASICS = ['algorithm', 'onError', 'url', 'prefix', 'deadline', 'policy', 'clock']
+
+/** A request that was judged: the decision, and how the limit stands, unless the store failed. */
+export interface Judged {
+  readonly admission: Admission
+  readonly info: RateLimitInfo | undefined
+}
+
+/** Requests of a framework, judged by the routes of a document. */
+export class Routes<R> {
+  readonly policy: Policy
+  private readonly isOwn: boolean
+
+  constructor(
+    policy: Policy | Document | string,
+    private readonly asks: Asks<R>,
+  ) {
+    this.isOwn = !(policy instanceof Policy)
+    this.policy = policy instanceof Policy ? policy : new Policy(policy)
+  }
+
+  /** Judges by the path of the request. @param path as `wirePath` gives it */
+  byPath(method: string, path: string, incoming: Incoming, of: R): Promise<Judged> {
+    return this.judge(this.policy.request(method, path), incoming, of)
+  }
+
+  /** Judges by a route that is named, whatever the path is. */
+  byName(method: string, route: string, incoming: Incoming, of: R): Promise<Judged> {
+    return this.judge(this.policy.named(method, route), incoming, of)
+  }
+
+  private async judge(request: Request, incoming: Incoming, of: R): Promise<Judged> {
+    const told: Telling = {
+      peer: peerOf(incoming.socket),
+      headers: headerLines(incoming.rawHeaders, request.needsHeaders),
+    }
+    const telling = ask(this.asks, request, of, told)
+    const admission = await admitted(
+      this.policy,
+      request,
+      telling instanceof Promise ? await telling : telling,
+      incoming,
+    )
+    const decision = tightest(admission.decisions)
+    return { admission, info: decision && infoOf(decision, undefined) }
+  }
+
+  close(): void {
+    if (this.isOwn) this.policy.close()
+  }
+}
+
+/** A rule that options make. */
+export interface RuleOptions {
+  /** Its name, which is its bucket. */
+  readonly name: string
+  /** Units per window. Where it is worked out for each request, this is what it is not. */
+  readonly limit: number
+  readonly window: Duration
+  /** The rule in the document's own words, instead of `limit`, `window` and what `RuleBasics` say of it. */
+  readonly rule?: Rule | undefined
+  /** Whether its key is told, and not an address that the core reads. */
+  readonly isKeyed: boolean
+  /** Units of a request, or that they are told. */
+  readonly cost: number | 'told'
+  /** Which fields are written, as `http.headers` of a document has them, and what else `http` has. */
+  readonly http: { readonly headers?: readonly string[] | undefined; readonly [field: string]: unknown }
+  readonly refundStatus?: readonly (number | string)[] | undefined
+}
+
+/** What is told of one request. */
+export interface Call {
+  /** Whose it is, where the rule is keyed. */
+  key?: Identity
+  /** The client's address, where it is not. */
+  ip?: string | null | undefined
+  cost?: number | undefined
+  limit?: number | undefined
+  window?: Duration | undefined
+}
+
+/** A policy of one rule, and the request that is admitted again and again. */
+interface Bucket {
+  readonly policy: Policy
+  readonly request: Request
+}
+
+/** So many different limits of one rule are kept ready. */
+const BUCKETS = 1_000
+const ACCEPT = ['accept']
+
+/** One rule, which judges whatever requests it is given. */
+export class OneRule {
+  private readonly place: Place
+  private readonly bucket: Bucket
+  private readonly buckets = new Map<string, Bucket>()
+  private hasWarned = false
+
+  /**
+   * @param warn is told once of a request without a key
+   * @throws TidegateError for what a document cannot say
+   */
+  constructor(
+    private readonly options: RuleOptions,
+    private readonly basics: RuleBasics,
+    private readonly warn: (error: SetupError) => void,
+  ) {
+    const document = this.document(options.limit, options.window)
+    const { policy } = basics
+    this.place =
+      policy === undefined
+        ? place(storeOf(basics), options.name, document, basics.clock)
+        : placeBeside(policy, options.name, document)
+    this.bucket = bucketOf(this.place.policy, options.name)
+  }
+
+  get name(): string {
+    return this.options.name
+  }
+
+  get policy(): Policy {
+    return this.place.policy
+  }
+
+  /** Whether another limiter of this process has a rule of this name on the same store. */
+  get isNameTaken(): boolean {
+    return this.place.isTaken
+  }
+
+  async judge(call: Call, incoming: Incoming): Promise<Judged> {
+    const values: Record<string, string | Uint8Array | number> = {}
+    const told: Telling = { headers: headerLines(incoming.rawHeaders, ACCEPT), values }
+    if (this.options.isKeyed) this.addKey(call.key, values)
+    else told.peer = call.ip || null
+    if (call.cost !== undefined) values['cost'] = call.cost
+    const { policy, request } = this.bucketFor(call)
+    const admission = await admitted(policy, request, told, incoming)
+    const decision = admission.decisions.find(({ limits }) => limits[0]?.rule === this.name)
+    const key = values['key'] ?? (told.peer == null ? undefined : (request.clientAddress(told) ?? undefined))
+    return { admission, info: decision && infoOf(decision, textOf(key), call.cost ?? this.units) }
+  }
+
+  private get units(): number {
+    return typeof this.options.cost === 'number' ? this.options.cost : 1
+  }
+
+  private addKey(given: Identity, values: Record<string, string | Uint8Array | number>): void {
+    const key = identity(given)
+    if (key !== null && key !== '') values['key'] = key
+    else if (!this.hasWarned) {
+      this.hasWarned = true
+      const what = `the key function of ${this.name} has given no key for a request`
+      const hint = 'all such requests share one limit; write something to fall back to, such as the address'
+      this.warn(new SetupError('ERR_TIDEGATE_UNDEFINED_KEY', what, hint))
+    }
+  }
+
+  private bucketFor({ limit = this.options.limit, window = this.options.window }: Call): Bucket {
+    if (limit === this.options.limit && window === this.options.window) return this.bucket
+    const id = `${limit}/${window}`
+    let bucket = this.buckets.get(id)
+    if (bucket === undefined) {
+      bucket = bucketOf(this.place.policy.beside(this.document(limit, window)), this.options.name)
+      if (this.buckets.size >= BUCKETS) this.buckets.delete(this.buckets.keys().next().value as string)
+    } else {
+      this.buckets.delete(id)
+    }
+    this.buckets.set(id, bucket)
+    return bucket
+  }
+
+  private document(limit: number, window: Duration): Document {
+    const { name, isKeyed, cost, http, refundStatus } = this.options
+    const route = {
+      name,
+      rules: [name],
+      key: isKeyed ? 'app:key' : 'ip',
+      without_identity: 'share',
+      cost: cost === 'told' ? 'app:cost' : cost,
+      ...(refundStatus === undefined ? {} : { refund_status: refundStatus }),
+    }
+    return {
+      version: 1,
+      store: storeOf(this.basics),
+      rules: { [name]: this.rule(limit, window) },
+      http: { ...http, default: route },
+    } as Document
+  }
+
+  private rule(limit: number, window: Duration): Rule {
+    if (this.options.rule !== undefined) return this.options.rule
+    const { algorithm, onError } = this.basics
+    const one = { limit, window: typeof window === 'number' ? `${window}ms` : window }
+    const limits = [algorithm === undefined ? one : { ...one, algorithm }]
+    return onError === undefined ? { limits } : { limits, on_error: onError }
+  }
+
+  close(): void {
+    this.buckets.clear()
+    this.place.leave()
+  }
+}
+
+function bucketOf(policy: Policy, name: string): Bucket {
+  return { policy, request: policy.named('GET', name) }
+}
+
+function textOf(key: string | Uint8Array | number | undefined): string | undefined {
+  return key instanceof Uint8Array ? Buffer.from(key).toString() : key === undefined ? undefined : String(key)
+}
+
+async function admitted(policy: Policy, request: Request, told: Telling, incoming: Incoming): Promise<Admission> {
+  const before = incoming[ADMISSION]
+  if (before !== undefined) told.after = before
+  const admission = await policy.admit(request, told)
+  incoming[ADMISSION] = admission
+  return admission
+}
