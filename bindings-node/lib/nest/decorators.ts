@@ -1,0 +1,66 @@
+import { type CustomDecorator, SetMetadata } from '@nestjs/common'
+import type { ExecutionContext } from '@nestjs/common'
+
+import type { Identity } from '../http.js'
+import type { Duration, Rule } from '../index.js'
+import type { Algorithm, OnError } from '../judge.js'
+
+/** Something that is worked out for each request; it may come by a promise. `request` is the platform's own. */
+export type Of<T> = (request: never, context: ExecutionContext) => T | PromiseLike<T>
+
+/** What holds whichever way the limits are said. */
+export interface Counting {
+  /** Who is limited. @defaultValue the module's `key`, else the client's address (`request.ip`) */
+  key?: Of<Identity> | undefined
+  /** Units that a request takes, from 1. @defaultValue 1 */
+  cost?: number | Of<number> | undefined
+  /** Statuses after which a request's units are given back: `404`, `'5xx'`. @defaultValue none */
+  refundStatus?: readonly (number | string)[] | undefined
+}
+
+/** A rule of the decorated handler's own, or of all handlers of the decorated controller together. */
+export interface OwnRule extends Counting {
+  /** Units per `ttl`, 0 (nothing passes) to 10,000,000. Beside `limits` it is left out. */
+  limit?: number | undefined
+  /** The window: milliseconds, or text such as `'1m'`. Beside `limits` it is left out. */
+  ttl?: Duration | undefined
+  /** What a document's rule may be: `'5/m; 100/h'`, a list of limits, or a table. */
+  limits?: Rule | undefined
+  /** The rule's name, which is its bucket. @defaultValue `Controller.handler`, or `Controller` */
+  name?: string | undefined
+  /** How the limit counts. Beside `limits`, say it there. @defaultValue `sliding_window` */
+  algorithm?: Algorithm | undefined
+  /** What to do while the store fails. @defaultValue the module's, else `allow` */
+  onError?: OnError | undefined
+}
+
+/** A rule of the module's `rules`, which all who name it share. */
+export interface NamedRule extends Counting {
+  rule: string
+}
+
+/** A route of the module's policy, whatever the request's path is. */
+export interface NamedRoute {
+  route: string
+}
+
+/** What `@RateLimit` takes. */
+export type RateLimitSetting = string | OwnRule | NamedRule | NamedRoute
+
+export const RATE_LIMIT = 'tidegate:rate-limit'
+export const SKIP_RATE_LIMIT = 'tidegate:skip-rate-limit'
+
+/**
+ * Limits a handler, or all handlers of a controller together; a handler's own stands in place of its controller's.
+ * What it says is looked at when the application starts.
+ *
+ * @param setting limits as text (`'5/m'`, `'5/m; 100/h'`), or what else there is to say
+ */
+export function RateLimit(setting: RateLimitSetting): CustomDecorator {
+  return SetMetadata(RATE_LIMIT, setting)
+}
+
+/** Leaves a handler or a controller without limits; `@SkipRateLimit(false)` limits a handler of such a controller. */
+export function SkipRateLimit(skip = true): CustomDecorator {
+  return SetMetadata(SKIP_RATE_LIMIT, skip)
+}
