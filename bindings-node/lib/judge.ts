@@ -27,10 +27,6 @@ export interface Incoming {
   [ADMISSION]?: Admission
 }
 
-/** How a limit counts; `docs/choosing.md` tells which to take. */
-export type Algorithm =
-  'sliding_window' | 'sliding_window_log' | 'sliding_window_counter' | 'fixed_window' | 'token_bucket' | 'gcra'
-
 /** What to do while the store fails. */
 export type OnError = 'allow' | 'deny' | 'local'
 

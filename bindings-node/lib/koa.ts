@@ -12,7 +12,8 @@ import { checkFunction, checkLimit, checkWindow, given, MOST, refuseUnknown, Set
 
 export type { Ask, Identity } from './http.js'
 export type { RateLimitInfo } from './info.js'
-export type { Algorithm, OnError } from './judge.js'
+export type { Algorithm } from './index.js'
+export type { OnError } from './judge.js'
 export { SetupError } from './setup.js'
 
 /** A limiter with one rule of its own, with the options of koa-ratelimit. */

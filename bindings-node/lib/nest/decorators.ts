@@ -2,8 +2,8 @@ import { type CustomDecorator, SetMetadata } from '@nestjs/common'
 import type { ExecutionContext } from '@nestjs/common'
 
 import type { Identity } from '../http.js'
-import type { Duration, Rule } from '../index.js'
-import type { Algorithm, OnError } from '../judge.js'
+import type { Algorithm, Duration, Rule } from '../index.js'
+import type { OnError } from '../judge.js'
 
 /** Something that is worked out for each request; it may come by a promise. `request` is the platform's own. */
 export type Of<T> = (request: never, context: ExecutionContext) => T | PromiseLike<T>
