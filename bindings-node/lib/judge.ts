@@ -194,6 +194,11 @@ export class OneRule {
     return { admission, info: decision && infoOf(decision, textOf(key), call.cost ?? this.units) }
   }
 
+  /** An address as the core spells it; null for what is none. */
+  addressOf(text: string): string | null {
+    return this.bucket.request.clientAddress({ peer: text })
+  }
+
   private get units(): number {
     return typeof this.options.cost === 'number' ? this.options.cost : 1
   }

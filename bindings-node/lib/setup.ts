@@ -1,4 +1,6 @@
-/** What goes wrong before there is a request. */
+/** What is looked at before there is a request. */
+
+import { createHash } from 'node:crypto'
 
 /**
  * A way in which a limiter was set up that cannot work, or does not do what it seems to. Thrown where it cannot work,
@@ -86,4 +88,16 @@ export function checkLimit(name: string, limit: unknown): void {
 export function checkFunction(name: string, value: unknown): void {
   if (value === undefined || typeof value === 'function') return
   throw new SetupError('ERR_TIDEGATE_OPTION_TYPE', `${name} is a ${typeof value}`, `write ${name}: (...) => ...`)
+}
+
+const NAME_BYTES = 64
+
+/** A rule's name made of a text that may be too long for one: then its end is a hash of all of it. */
+export function nameOf(text: string): string {
+  const bytes = Buffer.from(text)
+  if (bytes.length <= NAME_BYTES) return text
+  const hash = createHash('sha256').update(bytes).digest('hex').slice(0, 12)
+  // What is cut in the middle of a character is left out.
+  const head = new TextDecoder().decode(bytes.subarray(0, NAME_BYTES - hash.length - 4)).replace(/\ufffd+$/, '')
+  return `${head}~${hash}`
 }
