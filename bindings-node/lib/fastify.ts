@@ -19,8 +19,9 @@ import {
   type RouteRateLimit,
   type RoutesOptions,
 } from './fastify/options.js'
+import { pathOf } from './fastify/path.js'
 import { fieldsOf, RuleLimit } from './fastify/rule.js'
-import { setFields, setRefusal, wirePath } from './http.js'
+import { setFields, setRefusal } from './http.js'
 import type { Admission } from './index.js'
 import { admissionOf as lastOf, type RateLimitInfo } from './info.js'
 import { type Judged, Routes } from './judge.js'
@@ -89,7 +90,7 @@ interface Limits {
  */
 export const rateLimit: FastifyPluginAsync<RateLimitOptions | RoutesOptions> = async (fastify, options) => {
   const all = given(options)
-  const limits = isRoutes(all) ? byRoutes(fastify, all) : byRules(fastify, all)
+  const limits = isRoutes(all) ? byRoutes(all) : byRules(fastify, all)
   fastify.addHook('onClose', async () => limits.close())
   if (!fastify.hasRequestDecorator('rateLimitInfo')) fastify.decorateRequest('rateLimitInfo', null)
   const judge = judging()
@@ -189,11 +190,10 @@ function nameOf({ method, url, constraints }: RouteOptions): string {
 }
 
 /** The routes of a document. */
-function byRoutes(fastify: FastifyInstance, options: RoutesOptions): Limits {
+function byRoutes(options: RoutesOptions): Limits {
   checkRoutes(options)
   const { policy, user, values, answers, hook } = options
   const routes = new Routes<FastifyRequest>(policy, { user, values, answers })
-  const pathOf = pathsOf(fastify)
   const limit = (judge: Limit['judge']): Limit => ({
     hook,
     judge,
@@ -211,24 +211,6 @@ function byRoutes(fastify: FastifyInstance, options: RoutesOptions): Limits {
       return limit((request) => routes.byName(request.method, said.route, request.raw, request))
     },
     close: () => routes.close(),
-  }
-}
-
-/** Where a `;` begins the query; said in one of two places. */
-interface Delimiting {
-  useSemicolonDelimiter?: boolean
-}
-
-const ABSOLUTE = /^https?:\/\/.*?\//
-
-/** The path of a request as Fastify's router takes it. */
-function pathsOf({ initialConfig }: FastifyInstance): (request: FastifyRequest) => string {
-  const { useSemicolonDelimiter, routerOptions } = initialConfig as Delimiting & { routerOptions?: Delimiting }
-  const isCut = routerOptions?.useSemicolonDelimiter === true || useSemicolonDelimiter === true
-  return ({ raw: { url = '/' } }) => {
-    // Of an absolute target the router takes what follows the first slash, even if that is in its query.
-    const path = wirePath(url.startsWith('/') ? url : url.replace(ABSOLUTE, '/'))
-    return isCut ? path.replace(/;.*$/, '') : path
   }
 }
 

@@ -201,7 +201,6 @@ test('the routes of a document, by its trusted proxies and the user', async (t) 
     '/login#x',
   ]) {
     const raw = await spoken(where, `POST ${path} HTTP/1.1`, 'X-Forwarded-For: 203.0.113.1', 'Content-Length: 0')
-    console.log(path, raw.slice(0, 20))
     assert.match(raw, /^HTTP\/1.1 429 /, path)
   }
   assert.equal((await send(where, { ...login('203.0.113.2'), path: '/sign-in' })).status, 429)

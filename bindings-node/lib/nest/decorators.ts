@@ -1,40 +1,43 @@
 import { type CustomDecorator, SetMetadata } from '@nestjs/common'
-import type { ExecutionContext } from '@nestjs/common'
 
 import type { Identity } from '../http.js'
 import type { Algorithm, Duration, Rule } from '../index.js'
 import type { OnError } from '../judge.js'
-
-/** Something that is worked out for each request; it may come by a promise. `request` is the platform's own. */
-export type Of<T> = (request: never, context: ExecutionContext) => T | PromiseLike<T>
+import type { Of } from './exchange.js'
 
 /** What holds whichever way the limits are said. */
 export interface Counting {
-  /** Who is limited. @defaultValue the module's `key`, else the client's address (`request.ip`) */
+  /** Who is limited. @defaultValue the module's `key`, else the client's address, `request.ip` */
   key?: Of<Identity> | undefined
   /** Units that a request takes, from 1. @defaultValue 1 */
   cost?: number | Of<number> | undefined
-  /** Statuses after which a request's units are given back: `404`, `'5xx'`. @defaultValue none */
+  /** Statuses after which units are given back, such as `404` and `'5xx'`. @defaultValue none */
   refundStatus?: readonly (number | string)[] | undefined
 }
 
-/** A rule of the decorated handler's own, or of all handlers of the decorated controller together. */
-export interface OwnRule extends Counting {
-  /** Units per `ttl`, 0 (nothing passes) to 10,000,000. Beside `limits` it is left out. */
-  limit?: number | undefined
-  /** The window: milliseconds, or text such as `'1m'`. Beside `limits` it is left out. */
-  ttl?: Duration | undefined
-  /** What a document's rule may be: `'5/m; 100/h'`, a list of limits, or a table. */
-  limits?: Rule | undefined
+/** A limit of the decorated handler's own, or of all handlers of the decorated controller together. */
+export interface OwnLimit extends Counting {
+  /** Units per `ttl`, 0 (nothing passes) to 10,000,000. */
+  limit: number | Of<number>
+  /** The window: milliseconds, or text such as `'1m'`; 1 ms to 366 days. */
+  ttl: Duration
   /** The rule's name, which is its bucket. @defaultValue `Controller.handler`, or `Controller` */
   name?: string | undefined
-  /** How the limit counts. Beside `limits`, say it there. @defaultValue `sliding_window` */
+  /** How the limit counts. @defaultValue `sliding_window` */
   algorithm?: Algorithm | undefined
   /** What to do while the store fails. @defaultValue the module's, else `allow` */
   onError?: OnError | undefined
 }
 
-/** A rule of the module's `rules`, which all who name it share. */
+/** The same with what a document's rule may be: several limits, bursts, shadows. */
+export interface OwnLimits extends Counting {
+  /** Such as `'5/m; 100/h'`, a list of limits, or a rule's table. */
+  limits: Rule
+  /** The rule's name, which is its bucket. @defaultValue `Controller.handler`, or `Controller` */
+  name?: string | undefined
+}
+
+/** A rule of the module's `rules`; all who name it share it. */
 export interface NamedRule extends Counting {
   rule: string
 }
@@ -45,14 +48,14 @@ export interface NamedRoute {
 }
 
 /** What `@RateLimit` takes. */
-export type RateLimitSetting = string | OwnRule | NamedRule | NamedRoute
+export type RateLimitSetting = string | OwnLimit | OwnLimits | NamedRule | NamedRoute
 
 export const RATE_LIMIT = 'tidegate:rate-limit'
 export const SKIP_RATE_LIMIT = 'tidegate:skip-rate-limit'
 
 /**
  * Limits a handler, or all handlers of a controller together; a handler's own stands in place of its controller's.
- * What it says is looked at when the application starts.
+ * It is looked at when the application starts.
  *
  * @param setting limits as text (`'5/m'`, `'5/m; 100/h'`), or what else there is to say
  */
