@@ -15,7 +15,7 @@ import {
   type Request,
   type Rule,
 } from './index.js'
-import { ADMISSION, infoOf, type RateLimitInfo, tightest } from './info.js'
+import { ADMISSION, RateLimitInfo } from './info.js'
 import { SetupError } from './setup.js'
 import { place, placeBeside, type Place, storeOf } from './store.js'
 import type { FakeClock } from './testing.js'
@@ -54,7 +54,7 @@ export interface RuleBasics {
 /** The names of these. */
 export const BASICS = ['algorithm', 'onError', 'url', 'prefix', 'deadline', 'policy', 'clock']
 
-/** A request that was judged: the decision, and how the limit stands, unless the store failed. */
+/** A request that was judged: the decision, and how the limit stands, if it has one. */
 export interface Judged {
   readonly admission: Admission
   readonly info: RateLimitInfo | undefined
@@ -95,8 +95,9 @@ export class Routes<R> {
       telling instanceof Promise ? await telling : telling,
       incoming,
     )
-    const decision = tightest(admission.decisions)
-    return { admission, info: decision && infoOf(decision, undefined) }
+    const { outcome } = admission
+    const isLimited = outcome !== 'unlimited' && outcome !== 'exempt'
+    return { admission, info: isLimited ? new RateLimitInfo(admission) : undefined }
   }
 
   close(): void {
@@ -117,8 +118,10 @@ export interface RuleOptions {
   readonly isKeyed: boolean
   /** Units of a request, or that they are told. */
   readonly cost: number | 'told'
-  /** Which fields are written, as `http.headers` of a document has them, and what else `http` has. */
-  readonly http: { readonly headers?: readonly string[] | undefined; readonly [field: string]: unknown }
+  /** How many bits of an IPv6 address are one client, where addresses are the keys. */
+  readonly subnet: number
+  /** What `http` of a document says of fields. */
+  readonly fields: { readonly headers?: readonly string[] | undefined; readonly x_ratelimit_reset?: string }
   readonly refundStatus?: readonly (number | string)[] | undefined
 }
 
@@ -146,7 +149,8 @@ const ACCEPT = ['accept']
 /** One rule, which judges whatever requests it is given. */
 export class OneRule {
   private readonly place: Place
-  private readonly bucket: Bucket
+  /** None once closed: a request that is kept keeps the connections. */
+  private bucket: Bucket | undefined
   private readonly buckets = new Map<string, Bucket>()
   private hasWarned = false
 
@@ -189,14 +193,15 @@ export class OneRule {
     if (call.cost !== undefined) values['cost'] = call.cost
     const { policy, request } = this.bucketFor(call)
     const admission = await admitted(policy, request, told, incoming)
-    const decision = admission.decisions.find(({ limits }) => limits[0]?.rule === this.name)
-    const key = values['key'] ?? (told.peer == null ? undefined : (request.clientAddress(told) ?? undefined))
-    return { admission, info: decision && infoOf(decision, textOf(key), call.cost ?? this.units) }
+    const { isKeyed, subnet } = this.options
+    const key = isKeyed ? textOf(values['key']) : (call.ip ?? undefined)
+    const cost = call.cost ?? this.units
+    return { admission, info: new RateLimitInfo(admission, this.name, key, isKeyed ? undefined : subnet, cost) }
   }
 
   /** An address as the core spells it; null for what is none. */
   addressOf(text: string): string | null {
-    return this.bucket.request.clientAddress({ peer: text })
+    return this.bucket?.request.clientAddress({ peer: text }) ?? null
   }
 
   private get units(): number {
@@ -215,6 +220,10 @@ export class OneRule {
   }
 
   private bucketFor({ limit = this.options.limit, window = this.options.window }: Call): Bucket {
+    if (this.bucket === undefined) {
+      const hint = 'make another, or close it after the server'
+      throw new SetupError('ERR_TIDEGATE_CLOSED', `the limiter ${this.name} is closed`, hint)
+    }
     if (limit === this.options.limit && window === this.options.window) return this.bucket
     const id = `${limit}/${window}`
     let bucket = this.buckets.get(id)
@@ -229,7 +238,7 @@ export class OneRule {
   }
 
   private document(limit: number, window: Duration): Document {
-    const { name, isKeyed, cost, http, refundStatus } = this.options
+    const { name, isKeyed, cost, subnet, fields, refundStatus } = this.options
     const route = {
       name,
       rules: [name],
@@ -242,7 +251,7 @@ export class OneRule {
       version: 1,
       store: storeOf(this.basics),
       rules: { [name]: this.rule(limit, window) },
-      http: { ...http, default: route },
+      http: { ...fields, ipv6_prefix: subnet, default: route },
     } as Document
   }
 
@@ -255,6 +264,7 @@ export class OneRule {
   }
 
   close(): void {
+    this.bucket = undefined
     this.buckets.clear()
     this.place.leave()
   }

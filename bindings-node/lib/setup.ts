@@ -87,7 +87,7 @@ export function checkLimit(name: string, limit: unknown): void {
 /** @throws SetupError unless it is a function or was not given */
 export function checkFunction(name: string, value: unknown): void {
   if (value === undefined || typeof value === 'function') return
-  throw new SetupError('ERR_TIDEGATE_OPTION_TYPE', `${name} is a ${typeof value}`, `write ${name}: (...) => ...`)
+  throw new SetupError('ERR_TIDEGATE_TYPE', `${name} is a ${typeof value}`, `write ${name}: (...) => ...`)
 }
 
 const NAME_BYTES = 64

@@ -329,7 +329,7 @@ test('options that cannot work say what to write', async () => {
     [[{ max: 2.5 }], 'ERR_TIDEGATE_LIMIT', /whole number/],
     [[{ timeWindow: 0 }], 'ERR_TIDEGATE_WINDOW', /whole milliseconds/],
     [[{ hook: 'onSend' }], 'ERR_TIDEGATE_HOOK', /preHandler/],
-    [[{ groupId: 5 }], 'ERR_TIDEGATE_OPTION_TYPE', /groupId: 'x'/],
+    [[{ groupId: 5 }], 'ERR_TIDEGATE_TYPE', /groupId: 'x'/],
     [[{ skipOnError: true, onError: 'deny' }], 'ERR_TIDEGATE_CONFLICTING_OPTIONS', /onError alone/],
     [[{}, true], 'ERR_TIDEGATE_ROUTE_CONFIG', /false for no limit/],
     [[{}, { url: 'redis://127.0.0.1' }], 'ERR_TIDEGATE_UNKNOWN_OPTION', /where the plugin is registered/],

@@ -238,7 +238,7 @@ test('options that cannot work say what to write', () => {
     [{ windowMS: 5 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write windowMs/],
     [{ windowMs: 0.5 }, 'ERR_TIDEGATE_WINDOW', /whole milliseconds/],
     [{ limit: NaN }, 'ERR_TIDEGATE_LIMIT', /whole number/],
-    [{ keyGenerator: 'ip' }, 'ERR_TIDEGATE_OPTION_TYPE', /write keyGenerator/],
+    [{ keyGenerator: 'ip' }, 'ERR_TIDEGATE_TYPE', /write keyGenerator/],
     [{ policy: ROUTES, keyGenerator: () => 1 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /document/],
     [{ policy: ROUTES, route: 'nowhere' }, 'invalid_request', /nowhere/],
     [{ standardHeaders: 'draft-9' }, 'invalid_document', /draft-10/],

@@ -205,7 +205,7 @@ test('options that cannot work say what to write', () => {
     [{ duration: '1 fortnight' }, 'invalid_rule', /./],
     [{ max: -1 }, 'ERR_TIDEGATE_LIMIT', /whole number/],
     [{ headers: { total: 'X-Total' } }, 'ERR_TIDEGATE_HEADERS', /x-ratelimit/],
-    [{ id: 'ip' }, 'ERR_TIDEGATE_OPTION_TYPE', /write id/],
+    [{ id: 'ip' }, 'ERR_TIDEGATE_TYPE', /write id/],
     [{ policy: { version: 1 }, id: () => 1 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /document/],
     [{ policy: ROUTES, route: 'nowhere' }, 'invalid_request', /nowhere/],
   ]) {

@@ -134,11 +134,7 @@ export function checked<T extends RouteRateLimit>(options: T, kind: 'plugin' | '
   }
   checkHook(rest.hook)
   if (groupId !== undefined && (typeof groupId !== 'string' || groupId === '')) {
-    throw new SetupError(
-      'ERR_TIDEGATE_OPTION_TYPE',
-      `groupId is ${JSON.stringify(groupId)}`,
-      "write text: groupId: 'x'",
-    )
+    throw new SetupError('ERR_TIDEGATE_TYPE', `groupId is ${JSON.stringify(groupId)}`, "write text: groupId: 'x'")
   }
   if (groupId !== undefined && rest.name !== undefined) {
     throw new SetupError('ERR_TIDEGATE_CONFLICTING_OPTIONS', 'groupId and name are both names', 'write one of them')

@@ -30,7 +30,8 @@ export class RuleLimit {
         window: typeof timeWindow === 'function' ? WINDOW : timeWindow,
         isKeyed: keyGenerator !== undefined,
         cost: typeof cost === 'number' ? cost : 'told',
-        http: httpOf(options),
+        subnet: options.ipv6Subnet ?? 64,
+        fields: fieldsNamed(options),
         refundStatus,
       },
       basicsOf(options, policy),
@@ -121,11 +122,10 @@ function basicsOf(options: RateLimitOptions, policy: Policy | undefined): RuleBa
   return { algorithm, onError, url, prefix, deadline, clock, policy: policy ?? options.policy }
 }
 
-function httpOf({ headers, enableDraftSpec, ipv6Subnet = 64 }: RouteRateLimit) {
+function fieldsNamed({ headers, enableDraftSpec }: RouteRateLimit) {
   const chosen = headers ?? [enableDraftSpec === true ? 'draft-6' : 'x-ratelimit']
-  const http = { headers: chosen, ipv6_prefix: ipv6Subnet }
   // Seconds from now, as @fastify/rate-limit has it.
-  return chosen.includes('x-ratelimit') ? { ...http, x_ratelimit_reset: 'delta' } : http
+  return chosen.includes('x-ratelimit') ? { headers: chosen, x_ratelimit_reset: 'delta' } : { headers: chosen }
 }
 
 /** The fields of a reply. @param chosen those that are `false` are not set */
