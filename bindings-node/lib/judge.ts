@@ -15,7 +15,7 @@ import {
   type Request,
   type Rule,
 } from './index.js'
-import { ADMISSION, RateLimitInfo } from './info.js'
+import { admissions, RateLimitInfo } from './info.js'
 import { SetupError } from './setup.js'
 import { place, placeBeside, type Place, storeOf } from './store.js'
 import type { FakeClock } from './testing.js'
@@ -24,7 +24,6 @@ import type { FakeClock } from './testing.js'
 export interface Incoming {
   readonly rawHeaders: readonly string[]
   readonly socket: Pick<Socket, 'remoteAddress' | 'destroyed'> | null
-  [ADMISSION]?: Admission
 }
 
 /** What to do while the store fails. */
@@ -279,9 +278,9 @@ function textOf(key: string | Uint8Array | number | undefined): string | undefin
 }
 
 async function admitted(policy: Policy, request: Request, told: Telling, incoming: Incoming): Promise<Admission> {
-  const before = incoming[ADMISSION]
+  const before = admissions.get(incoming)
   if (before !== undefined) told.after = before
   const admission = await policy.admit(request, told)
-  incoming[ADMISSION] = admission
+  admissions.set(incoming, admission)
   return admission
 }

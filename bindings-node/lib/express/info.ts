@@ -1,12 +1,9 @@
 import type { NextFunction, Request } from 'express'
 
-import type { Admission } from '../index.js'
-import { ADMISSION } from '../info.js'
-
 export * from '../info.js'
 
 /** A request, as limiters see it. */
-export type Limited = Request & { [ADMISSION]?: Admission; [property: string]: unknown }
+export type Limited = Request & { [property: string]: unknown }
 
 /**
  * Hands an error to the application. `next` lets a request pass if it is called with nothing, `'route'` or `'router'`,

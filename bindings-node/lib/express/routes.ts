@@ -14,7 +14,7 @@ import {
 } from '../http.js'
 import { type Admission, Policy, type Request as Asked } from '../index.js'
 import type { Checks } from './checks.js'
-import { ADMISSION, fail, type Limited, RateLimitInfo } from './info.js'
+import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import type { RoutesOptions } from './options.js'
 
 /** The routes of a document: they choose the rules, whose they are, and what a refusal looks like. */
@@ -74,7 +74,7 @@ export class RoutesLimit {
       peer: peerOf(request.socket),
       headers: headerLines(request.rawHeaders, asked.needsHeaders),
     }
-    const before = request[ADMISSION]
+    const before = admissions.get(request)
     if (before !== undefined) told.after = before
     return ask(this.asks, asked, request, told)
   }
@@ -94,8 +94,8 @@ export class RoutesLimit {
   }
 
   private decided(admission: Admission, request: Limited, response: Response): void {
-    const before = request[ADMISSION]
-    request[ADMISSION] = admission
+    const before = admissions.get(request)
+    admissions.set(request, admission)
     const { outcome } = admission
     if (outcome !== 'unlimited' && outcome !== 'exempt') request[this.property] = new RateLimitInfo(admission)
     if (!admission.allowed) return refuse(response, admission, before)

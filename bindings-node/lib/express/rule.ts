@@ -4,7 +4,7 @@ import { headerLines, identity, isPromise, refuse, setFields, type Telling } fro
 import type { Admission, Document, Policy, Request as Asked } from '../index.js'
 import { ipKeyGenerator } from './address.js'
 import { type Checks, SetupError } from './checks.js'
-import { ADMISSION, fail, type Limited, RateLimitInfo } from './info.js'
+import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import { type Of, type Settings } from './options.js'
 import { watch } from './returns.js'
 import { type Place, place, placeBeside, type Store, storeOf } from '../store.js'
@@ -102,7 +102,7 @@ export class RuleLimit {
   }
 
   private admit(call: Call, request: Limited, response: Response, next: NextFunction): void {
-    const before = request[ADMISSION]
+    const before = admissions.get(request)
     if (before !== undefined) call.told.after = before
     const { bucket } = call
     if (bucket === undefined) return fail(next, closed())
@@ -201,8 +201,8 @@ export class RuleLimit {
 
   /** Tells the response and the request of a decision. */
   private decided(admission: Admission, call: Call, request: Limited, response: Response, next: NextFunction): boolean {
-    const before = request[ADMISSION]
-    request[ADMISSION] = admission
+    const before = admissions.get(request)
+    admissions.set(request, admission)
     const { name, requestPropertyName } = this.settings
     request[requestPropertyName] = new RateLimitInfo(admission, name, call.key, this.subnet, call.cost)
     if (admission.allowed) {
