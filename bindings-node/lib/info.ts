@@ -46,37 +46,41 @@ export class RateLimitInfo {
 
   /** Units per window. */
   get limit(): number {
-    return this.toJSON().limit
+    return this.#told().limit
   }
 
   /** Units that are used, with this request's own; more than `limit` where it is refused. */
   get used(): number {
-    return this.toJSON().used
+    return this.#told().used
   }
 
   /** The largest cost that would be admitted now. */
   get remaining(): number {
-    return this.toJSON().remaining
+    return this.#told().remaining
   }
 
   /** When the limit is whole again; if it refuses, when this request passes. Undefined if that is never, or not known. */
   get resetTime(): Date | undefined {
-    return this.toJSON().resetTime
+    return this.#told().resetTime
   }
 
   /** Who is limited. Undefined where a document says it. */
   get key(): string | undefined {
-    return this.toJSON().key
+    return this.#told().key
   }
 
   /** All of it as a plain object. */
   toJSON(): Figures {
-    return (this.#figures ??= this.#read())
+    return { ...this.#told() }
   }
 
   /** @internal */
   [inspect.custom](): Figures {
     return this.toJSON()
+  }
+
+  #told(): Figures {
+    return (this.#figures ??= this.#read())
   }
 
   #read(): Figures {
