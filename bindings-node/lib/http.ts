@@ -166,7 +166,7 @@ export function identity(value: unknown): string | Uint8Array | number | null {
     case 'object': {
       if (value === null || value instanceof Uint8Array) return value
       const text = String(value)
-      if (!text.startsWith('[object ')) return text
+      if (!text.includes('[object ')) return text
     }
   }
   throw new TypeError(`a ${typeof value} tells nobody from others; write text, bytes or a number of it`)

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
 import express from 'express'
+import { Policy } from 'tidegate'
 import * as module from 'tidegate/express'
 import { FakeClock } from 'tidegate/testing'
 import './support/servers.mjs'
@@ -46,7 +47,9 @@ test('what cannot work is refused, with what to write', () => {
     [{ legacyHeaders: true, headers: false }, 'ERR_TIDEGATE_CONFLICTING_OPTIONS', /legacyHeaders/],
     [{ onError: 'deny', passOnStoreError: true }, 'ERR_TIDEGATE_CONFLICTING_OPTIONS', /onError/],
     [{ name: 'a', identifier: 'b' }, 'ERR_TIDEGATE_CONFLICTING_OPTIONS', /name/],
-    [{ windowMs: 1, policy: POLICY, clock: new FakeClock() }, 'ERR_TIDEGATE_CONFLICTING_OPTIONS', /one of/],
+    [{ windowMs: 1, policy: new Policy(POLICY), clock: new FakeClock() }, 'ERR_TIDEGATE_CONFLICTING_OPTIONS', /one of/],
+    [{ windowMs: 1, policy: POLICY }, 'ERR_TIDEGATE_TYPE', /Policy/],
+    [{ limit: 1, policy: 'limits.toml' }, 'ERR_TIDEGATE_TYPE', /Policy/],
     [{ identifier: () => 'a' }, 'ERR_TIDEGATE_IDENTIFIER', /text/],
     [{ windowMs: 0 }, 'ERR_TIDEGATE_WINDOW', /'15m'/],
     [{ windowMs: -1 }, 'ERR_TIDEGATE_WINDOW', /'15m'/],

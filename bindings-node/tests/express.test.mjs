@@ -161,9 +161,17 @@ for (const [version, express] of Object.entries(VERSIONS)) {
       }
     })
 
+    test('an error that is an object stays what it is', async (t) => {
+      const thrown = { status: 418, message: 'mine' }
+      const app = express().use(rateLimit({ keyGenerator: () => Promise.reject(thrown) }))
+      app.use((error, request, response, next) => (error === thrown ? response.status(418).end() : next(error)))
+      assert.deepEqual(await statuses(await serve(t, app), 1), [418])
+    })
+
     test('what cannot be a key, a limit or a cost is the application’s error', async (t) => {
       for (const [options, message] of [
         [{ keyGenerator: () => ({}) }, /tells nobody from others/],
+        [{ keyGenerator: () => [1, {}] }, /tells nobody from others/],
         [{ keyGenerator: () => true }, /tells nobody from others/],
         [{ limit: () => NaN }, /ERR_TIDEGATE_LIMIT/],
         [{ limit: () => Infinity }, /skip for requests without a limit/],

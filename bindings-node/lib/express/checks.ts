@@ -96,13 +96,14 @@ export class Checks {
       this.report('ip', 'ERR_TIDEGATE_UNDEFINED_IP_ADDRESS', what, hint)
     } else if (isIP(ip) === 0) {
       const what = `req.ip is no address: ${JSON.stringify(ip)}`
-      this.report('ip', 'ERR_TIDEGATE_INVALID_IP_ADDRESS', what, 'write a keyGenerator that reads what your proxy sets')
+      const hint = 'a port is left off, and whatever else it is shares one limit; write a keyGenerator that reads it'
+      this.report('ip', 'ERR_TIDEGATE_INVALID_IP_ADDRESS', what, hint)
     }
     this.proxies(request, ip)
   }
 
   private proxies(request: Request, ip: string | undefined): void {
-    const trust: unknown = request.app.get('trust proxy')
+    const trust: unknown = request.app?.get('trust proxy')
     const right = "write how many proxies there are, or their networks: app.set('trust proxy', 1)"
     if (trust === true) {
       const what = "'trust proxy' is true, so every client can choose its address with a header, and has no limit"
@@ -113,7 +114,7 @@ export class Checks {
         "a request came by a proxy (X-Forwarded-For), but 'trust proxy' is false: clients share the proxy's limit"
       this.report('xForwardedForHeader', 'ERR_TIDEGATE_UNEXPECTED_X_FORWARDED_FOR', what, right)
     }
-    if (request.headers['forwarded'] !== undefined && ip === request.socket.remoteAddress) {
+    if (request.headers['forwarded'] !== undefined && ip === request.socket?.remoteAddress) {
       const what = 'a request came by a proxy (Forwarded), and Express does not read that header'
       const hint =
         "let the proxy set X-Forwarded-For, or use a policy with trusted_proxies and client_address = 'Forwarded'"

@@ -7,10 +7,9 @@ export type Limited = Request & { [property: string]: unknown }
 
 /**
  * Hands an error to the application. `next` lets a request pass if it is called with nothing, `'route'` or `'router'`,
- * so what was thrown is made an error.
+ * so what was thrown and is no object is made an error.
  */
 export function fail(next: NextFunction, error: unknown): void {
-  next(
-    error instanceof Error ? error : new Error(`a rate limit's function has thrown ${String(error)}`, { cause: error }),
-  )
+  if (typeof error === 'object' && error !== null) next(error)
+  else next(new Error(`a rate limit's function has thrown ${String(error)}`, { cause: error }))
 }

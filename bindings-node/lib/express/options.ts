@@ -1,6 +1,6 @@
 import type { NextFunction, Request, Response } from 'express'
 
-import type { Algorithm, Document, Duration, Policy } from '../index.js'
+import { type Algorithm, type Document, type Duration, Policy } from '../index.js'
 import type { Ask, Identity } from '../http.js'
 import { given, nearest } from '../setup.js'
 import type { FakeClock } from '../testing.js'
@@ -215,6 +215,10 @@ export function settings(options: RateLimitOptions): Settings {
   if (identifier !== undefined && typeof identifier !== 'string') {
     const hint = "write text: a rule's name is its bucket, so it cannot change from request to request"
     throw new SetupError('ERR_TIDEGATE_IDENTIFIER', `identifier is a ${typeof identifier}`, hint)
+  }
+  if (rest.policy !== undefined && !(rest.policy instanceof Policy)) {
+    const hint = 'write a Policy, or leave windowMs and limit out for the routes of a document'
+    throw new SetupError('ERR_TIDEGATE_TYPE', 'policy is none beside windowMs and limit', hint)
   }
   if (rest.policy !== undefined && rest.clock !== undefined) {
     throw new SetupError(
