@@ -47,6 +47,27 @@ export function headerLines(rawHeaders: readonly string[], names: readonly strin
   return lines
 }
 
+/** Where a request's headers are; Node's `IncomingMessage` is one. */
+export interface Headed {
+  readonly rawHeaders?: readonly string[]
+  readonly headers: { readonly [name: string]: string | readonly string[] | undefined }
+}
+
+/**
+ * The same of a request: by `headers` where it has no `rawHeaders`, as those that are made of the events of functions
+ * in a cloud have none.
+ *
+ * @param names in lower case
+ */
+export function linesOf(request: Headed, names: readonly string[]): string[] {
+  const { rawHeaders } = request
+  if (rawHeaders !== undefined && rawHeaders.length > 0) return headerLines(rawHeaders, names)
+  return names.flatMap((name) => {
+    const value = request.headers[name] ?? []
+    return (typeof value === 'string' ? [value] : value).flatMap((line) => [name, line])
+  })
+}
+
 const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i
 const AFTER_PATH = /[?#]/
 

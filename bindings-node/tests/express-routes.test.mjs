@@ -118,6 +118,23 @@ for (const [version, express] of Object.entries(VERSIONS)) {
       assert.deepEqual(logger.codes, ['ERR_TIDEGATE_UNEXPECTED_X_FORWARDED_FOR'])
     })
 
+    test('requests that are made without raw headers are read by their headers', async (t) => {
+      const route = { ...LOGIN, key: ['ip', 'header:x-api-key'], without_identity: 'refuse' }
+      const limiter = rateLimit({ policy: document([route], { http: { trusted_proxies: ['127.0.0.1'] } }) })
+      const app = express()
+      app.use((request, response, next) => {
+        const { headers } = request
+        Object.defineProperty(request, 'headers', { value: headers })
+        request.rawHeaders = []
+        next()
+      })
+      const where = await serve(t, app.use(limiter))
+      const ask = (key, address) => ({ path: '/login', headers: { 'X-Api-Key': key, 'X-Forwarded-For': address } })
+      assert.deepEqual(await statuses(where, 3, ask('a', '192.0.2.1')), [404, 404, 429])
+      assert.deepEqual(await statuses(where, 1, ask('b', '192.0.2.1')), [404])
+      assert.deepEqual(await statuses(where, 1, ask('a', '192.0.2.2')), [404])
+    })
+
     test('a proxy on a Unix socket', async (t) => {
       const folder = await mkdtemp(path.join(os.tmpdir(), 'tidegate-'))
       t.after(() => rm(folder, { recursive: true }))

@@ -204,6 +204,12 @@ for (const [version, express] of Object.entries(VERSIONS)) {
       assert.deepEqual(await statuses(where, 1, { path: '/?units=2' }), [200])
     })
 
+    test('a cost that a request’s own limit never admits is refused', async (t) => {
+      const where = await serve(t, application(rateLimit({ cost: 3, limit: (request) => Number(request.query.limit) })))
+      assert.deepEqual(await statuses(where, 1, { path: '/?limit=2' }), [429])
+      assert.deepEqual(await statuses(where, 2, { path: '/?limit=5' }), [200, 429])
+    })
+
     test('a limit by function is another limit on the same count', async (t) => {
       const limit = async (request) => Number(request.query.limit)
       const where = await serve(t, application(rateLimit({ limit })))

@@ -3,8 +3,8 @@ import type { NextFunction, Request, Response } from 'express'
 import {
   type Asks,
   ask,
-  headerLines,
   isPromise,
+  linesOf,
   peerOf,
   refuse,
   setFields,
@@ -72,7 +72,7 @@ export class RoutesLimit {
   private told(asked: Asked, request: Limited): Telling | Promise<Telling> {
     const told: Telling = {
       peer: peerOf(request.socket),
-      headers: headerLines(request.rawHeaders, asked.needsHeaders),
+      headers: linesOf(request, asked.needsHeaders),
     }
     const before = admissions.get(request)
     if (before !== undefined) told.after = before

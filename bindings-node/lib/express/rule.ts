@@ -1,6 +1,6 @@
 import type { NextFunction, Response } from 'express'
 
-import { headerLines, identity, isPromise, refuse, setFields, type Telling } from '../http.js'
+import { identity, isPromise, linesOf, refuse, setFields, type Telling } from '../http.js'
 import type { Admission, Document, Policy, Request as Asked } from '../index.js'
 import { ipKeyGenerator } from './address.js'
 import { type Checks, SetupError } from './checks.js'
@@ -125,8 +125,13 @@ export class RuleLimit {
     const { ip } = request
     if (this.checks.looks()) this.checks.address(request, ip)
     const told: Telling = { peer: ip || null }
-    if (!this.answersItself) told.headers = headerLines(request.rawHeaders, ACCEPT)
+    if (!this.answersItself) told.headers = linesOf(request, ACCEPT)
     return { told, bucket: this.bucket, key: ip, cost: this.units }
+  }
+
+  /** A document refuses a cost that its limit never admits; a limit that comes with a request refuses the request. */
+  private get isCostTold(): boolean {
+    return typeof this.settings.cost === 'function' || typeof this.settings.limit === 'function'
   }
 
   private get units(): number {
@@ -148,12 +153,13 @@ export class RuleLimit {
     if (this.isKeyed) this.hearKey(hear, request, (key) => this.keyed(call, values, key))
     if (typeof limit === 'function') hear(limit, (limit) => (call.bucket = this.bucketOf(limit)))
     if (typeof cost === 'function') hear(cost, (cost) => (call.cost = values['cost'] = cost))
+    else if (this.isCostTold) values['cost'] = call.cost
     return waits.length === 0 ? call : Promise.all(waits).then(() => call)
   }
 
   private plainOrKeyed(request: Limited): Call {
     if (!this.isKeyed) return this.plain(request)
-    const told: Telling = this.answersItself ? {} : { headers: headerLines(request.rawHeaders, ACCEPT) }
+    const told: Telling = this.answersItself ? {} : { headers: linesOf(request, ACCEPT) }
     return { told, bucket: this.bucket, key: undefined, cost: this.units }
   }
 
@@ -285,7 +291,7 @@ export class RuleLimit {
           rules: [name],
           key: this.isKeyed ? 'app:key' : 'ip',
           without_identity: 'share',
-          cost: typeof cost === 'function' ? 'app:cost' : (cost ?? 1),
+          cost: this.isCostTold ? 'app:cost' : (cost ?? 1),
         },
       },
     } as Document
