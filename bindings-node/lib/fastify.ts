@@ -90,7 +90,7 @@ interface Limits {
  */
 export const rateLimit: FastifyPluginAsync<RateLimitOptions | RoutesOptions> = async (fastify, options) => {
   const all = given(options)
-  const limits = isRoutes(all) ? byRoutes(all) : byRules(fastify, all)
+  const limits = isRoutes(all) ? byRoutes(fastify, all) : byRules(fastify, all)
   fastify.addHook('onClose', async () => limits.close())
   if (!fastify.hasRequestDecorator('rateLimitInfo')) fastify.decorateRequest('rateLimitInfo', null)
   const judge = judging()
@@ -190,10 +190,10 @@ function nameOf({ method, url, constraints }: RouteOptions): string {
 }
 
 /** The routes of a document. */
-function byRoutes(options: RoutesOptions): Limits {
+function byRoutes(fastify: FastifyInstance, options: RoutesOptions): Limits {
   checkRoutes(options)
   const { policy, user, values, answers, hook } = options
-  const routes = new Routes<FastifyRequest>(policy, { user, values, answers })
+  const routes = new Routes<FastifyRequest>(policy, { user, values, answers }, (error) => fastify.log.warn(error))
   const limit = (judge: Limit['judge']): Limit => ({
     hook,
     judge,

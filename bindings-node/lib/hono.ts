@@ -78,8 +78,8 @@ export interface RateLimiter extends MiddlewareHandler {
   close(): void
 }
 
-const COMMON = ['requestPropertyName', 'policy']
-const OF_ROUTES = [...COMMON, 'route', 'user', 'values', 'answers']
+const COMMON = ['requestPropertyName']
+const OF_ROUTES = [...COMMON, 'policy', 'route', 'user', 'values', 'answers']
 const OF_RULE = [
   ...[...COMMON, ...BASICS, 'windowMs', 'limit', 'cost', 'keyGenerator', 'ipv6Subnet', 'skip', 'handler', 'message'],
   ...['statusCode', 'standardHeaders', 'name', 'skipFailedRequests', 'skipSuccessfulRequests', 'requestWasSuccessful'],
@@ -139,7 +139,7 @@ function byRoutes(options: RoutesOptions): Limit {
   const key = 'write the key into the document, or limit and windowMs here'
   refuseUnknown(options, OF_ROUTES, { ...INSTEAD, keyGenerator: key })
   const { policy, route, user, values, answers } = options
-  const routes = new Routes<Context>(policy, { user, values, answers })
+  const routes = new Routes<Context>(policy, { user, values, answers }, (error) => console.warn(error))
   if (route !== undefined) routes.policy.named('GET', route)
   return {
     judge: async (c) => {

@@ -5,7 +5,7 @@
 
 import type { Socket } from 'node:net'
 
-import { type Asks, ask, headerLines, type Identity, identity, peerOf, type Telling } from './http.js'
+import { type Asks, ask, headerLines, type Identity, identity, peerOf, type Telling, unasked } from './http.js'
 import {
   type Admission,
   type Algorithm,
@@ -64,12 +64,18 @@ export class Routes<R> {
   readonly policy: Policy
   private readonly isOwn: boolean
 
+  /** @param warn is told of what the document needs and nobody is asked for */
   constructor(
     policy: Policy | Document | string,
     private readonly asks: Asks<R>,
+    warn: (error: SetupError) => void,
   ) {
     this.isOwn = !(policy instanceof Policy)
     this.policy = policy instanceof Policy ? policy : new Policy(policy)
+    const missing = unasked(this.policy, asks)
+    if (missing.length === 0) return
+    const what = 'the document needs what nobody is asked for'
+    warn(new SetupError('ERR_TIDEGATE_UNASKED', what, missing.join('; ')))
   }
 
   /** Judges by the path of the request. @param path as `wirePath` gives it */

@@ -115,7 +115,7 @@ function isRoutes(options: RateLimitOptions | RoutesOptions): options is RoutesO
 function byRoutes(options: RoutesOptions): Limit {
   refuseUnknown(options, OF_ROUTES, { ...INSTEAD, id: 'write the key into the document, or max and duration here' })
   const { policy, route, ...asks } = options
-  const routes = new Routes<Context>(policy, asks)
+  const routes = new Routes<Context>(policy, asks, (error) => console.warn(error))
   if (route !== undefined) routes.policy.named('GET', route)
   return {
     judge: (ctx) =>

@@ -94,7 +94,7 @@ const OF_ROUTE = [
   ...['errorResponseBuilder', 'enableDraftSpec', 'addHeaders', 'addHeadersOnExceeding', 'skipOnError'],
   ...['onExceeding', 'onExceeded', 'refundStatus', 'algorithm', 'onError'],
 ]
-const OF_RULE = [...OF_ROUTE, ...BASICS, 'global', 'nameSpace']
+const OF_RULE = [...new Set([...OF_ROUTE, ...BASICS, 'global', 'nameSpace'])]
 const OF_ROUTES = ['policy', 'global', 'hook', 'user', 'values', 'answers']
 const HOOKS: readonly string[] = ['onRequest', 'preParsing', 'preValidation', 'preHandler']
 

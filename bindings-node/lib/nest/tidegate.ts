@@ -98,6 +98,10 @@ export class Tidegate implements OnModuleInit, OnApplicationShutdown {
   }
 }
 
+function warn(error: SetupError): void {
+  new Logger('Tidegate').warn(error.message)
+}
+
 function said<T>(key: string, target: object): T | undefined {
   return Reflect.getMetadata(key, target) as T | undefined
 }
@@ -116,7 +120,7 @@ class RoutesLimits implements Limits {
   private readonly routes: Routes<PlatformRequest>
 
   constructor({ policy, user, values, answers }: RoutesOptions) {
-    this.routes = new Routes<PlatformRequest>(policy, { user, values, answers })
+    this.routes = new Routes<PlatformRequest>(policy, { user, values, answers }, warn)
     this.ofAll = {
       judge: (exchange) => {
         const { request } = exchange
@@ -155,7 +159,6 @@ interface Made {
 class RulesLimits implements Limits {
   readonly ofAll: Limit | null
   private readonly made: Made[] = []
-  private readonly logger = new Logger('Tidegate')
 
   constructor(private readonly options: RulesOptions) {
     const { default: setting } = options
@@ -190,7 +193,7 @@ class RulesLimits implements Limits {
         ...limits,
       },
       this.basicsOf(kind),
-      (error) => this.logger.warn(error.message),
+      warn,
     )
     this.made.push({ rule, owner: isNamed ? null : owner, limits: JSON.stringify(limits) })
     return rule
