@@ -248,10 +248,12 @@ test('what refund_status says is given back, and errors keep the fields', async 
       throw new Error('broken')
     })
   })
-  const answers = await sends(where, 5, { path: '/api/broken' })
-  assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([500]))
-  assert.equal(answers[0].headers['x-ratelimit-limit'], '3')
-  await until(async () => (await policy.limiter.peek('api', ['user', 'ada'])).remaining === 3)
+  for (let times = 0; times < 5; times++) {
+    const answer = await send(where, { path: '/api/broken' })
+    assert.deepEqual([answer.status, answer.headers['x-ratelimit-remaining']], [500, '2'])
+    // It is given back once the response is there, so a moment later.
+    await until(async () => (await policy.limiter.peek('api', ['user', 'ada'])).remaining === 3)
+  }
 })
 
 test('plugins of two contexts stack, and fields of the application stay', async (t) => {

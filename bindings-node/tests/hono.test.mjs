@@ -155,10 +155,12 @@ test('what refund_status says is given back, and a route may be named', async (t
   const { policy } = standing(t, ROUTES)
   const broken = () => Promise.reject(new HTTPException(503))
   const where = await app(t, rateLimit({ policy, route: 'api', user: () => 'ada' }), broken)
-  const answers = await sends(where, 5, { path: '/anywhere' })
-  assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([503]))
-  assert.equal(answers[0].headers['x-ratelimit-limit'], '3')
-  await until(async () => (await policy.limiter.peek('api', ['user', 'ada'])).remaining === 3)
+  for (let times = 0; times < 5; times++) {
+    const answer = await send(where, { path: '/anywhere' })
+    assert.deepEqual([answer.status, answer.headers['x-ratelimit-remaining']], [503, '2'])
+    // It is given back once the response is there, so a moment later.
+    await until(async () => (await policy.limiter.peek('api', ['user', 'ada'])).remaining === 3)
+  }
 })
 
 test('limiters that stand one inside of the other charge a rule once, and fields of the application stay', async (t) => {

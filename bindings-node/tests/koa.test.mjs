@@ -130,12 +130,12 @@ for (const [version, Koa] of Object.entries(VERSIONS)) {
       const { policy } = standing(t, ROUTES)
       const failing = (ctx, next) => (ctx.path === '/api/broken' ? ctx.throw(503) : next())
       const where = await app(t, rateLimit({ policy, user: () => 'ada' }), failing)
-      const broken = await sends(where, 5, { path: '/api/broken' })
-      assert.deepEqual(new Set(broken.map(({ status }) => status)), new Set([503]))
-      assert.equal(broken[0].headers['x-ratelimit-limit'], '3')
-      const left = () => send(where, { path: '/api/x' })
-      await until(async () => (await policy.limiter.peek('api', ['user', 'ada'])).remaining === 3)
-      assert.equal((await left()).headers['x-ratelimit-remaining'], '2')
+      for (let times = 0; times < 5; times++) {
+        const answer = await send(where, { path: '/api/broken' })
+        assert.deepEqual([answer.status, answer.headers['x-ratelimit-remaining']], [503, '2'])
+        // It is given back once the response is there, so a moment later.
+        await until(async () => (await policy.limiter.peek('api', ['user', 'ada'])).remaining === 3)
+      }
     })
 
     test('limiters that stand one inside of the other charge a rule once, and fields of the application stay', async (t) => {
