@@ -1,2 +1,2 @@
-/** @internal The addon, through the loader that is generated for it. */
+/** The addon, through the loader that is generated for it. */
 export * from '../native.js'
