@@ -148,14 +148,22 @@ function decorate(fastify: FastifyInstance, limits: Limits, judge: Judge): void 
 /** A policy judges all requests of the context, those that no route is for too. */
 function judgeAll(fastify: FastifyInstance, limits: Limits, hook: Hook, judge: Judge): void {
   const named = new Map<string, Limit>()
+  const limitOf = (said: NamedRoute, name: string): Limit => {
+    const limit = named.get(said.route) ?? limits.of(said, name)
+    named.set(said.route, limit)
+    return limit
+  }
   fastify.addHook('onRoute', (route) => {
     const said = saidBy(route)
-    if (said !== undefined && said !== false) named.set((said as NamedRoute).route, limits.of(said, nameOf(route)))
+    if (said !== undefined && said !== false) limits.of(said, nameOf(route))
   })
   const handler: Handler = async (request, reply) => {
-    const said = request.routeOptions.config.rateLimit
+    const { config, url = request.url } = request.routeOptions
+    const said = config.rateLimit
     if (said === false) return
-    return judge(said === undefined ? limits.own : named.get((said as NamedRoute).route)!, request, reply)
+    // One that was there before the plugin has not been looked at.
+    const limit = said === undefined ? limits.own : limitOf(said as NamedRoute, url)
+    return judge(limit, request, reply)
   }
   fastify.addHook(hook as 'preHandler', handler)
 }

@@ -182,7 +182,7 @@ test('enableDraftSpec, headers, and a refusal in every hook', async (t) => {
 test('the routes of a document, by its trusted proxies and the user', async (t) => {
   const { policy } = standing(t, ROUTES)
   const where = await serve(t, async (app) => {
-    app.get('/before', async () => 'hello')
+    app.post('/before', { config: { rateLimit: { route: 'login' } } }, async () => 'in')
     await app.register(rateLimit, { policy, user: async (request) => request.headers['x-from'] })
     app.post('/login', async () => 'in')
     app.post('/sign-in', { config: { rateLimit: { route: 'login' } } }, async () => 'in')
@@ -205,6 +205,8 @@ test('the routes of a document, by its trusted proxies and the user', async (t) 
   }
   assert.equal((await send(where, { ...login('203.0.113.2'), path: '/sign-in' })).status, 429)
   assert.equal((await send(where, { ...login('203.0.113.3'), path: '/sign-in' })).status, 200)
+  // Routes that were there before the plugin are judged too.
+  assert.equal((await send(where, { ...login('203.0.113.3'), path: '/before' })).status, 429)
   const passes = await sends(where, 4, { path: '/api/x', ...from('ada') })
   assert.deepEqual(
     passes.map(({ status }) => status),

@@ -7,7 +7,7 @@ import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { Catch, Controller } from '@nestjs/common'
 import { Policy } from 'tidegate'
-import { RateLimit, RateLimitException } from 'tidegate/nest'
+import { RateLimit, RateLimitException, Tidegate } from 'tidegate/nest'
 
 import { send, sends, statuses, until } from './support/express.mjs'
 import { from, login, ROUTES, standing } from './support/frameworks.mjs'
@@ -194,13 +194,20 @@ for (const platform of ['express', 'fastify']) {
   })
 }
 
-test('a policy of the application outlives the module', async () => {
+test('what the module has opened ends with it, and a policy of the application does not', async () => {
   const policy = new Policy(ROUTES)
   const server = await app.serve('express', { policy }, [app.RoutesController])
   await server.init()
   await server.close()
   assert.equal((await policy.admit(policy.request('GET', '/'))).allowed, true)
   policy.close()
+
+  const own = await app.serve('express', RULES, [app.DogsController])
+  await own.init()
+  const limit = own.get(Tidegate).limitOf(app.DogsController, app.DogsController.prototype.login)
+  await own.close()
+  const request = { method: 'GET', url: '/', ip: '127.0.0.1', headers: {}, rawHeaders: [], socket: null }
+  await assert.rejects(() => limit.judge({ request, response: {} }, null), { code: 'ERR_TIDEGATE_CLOSED' })
 })
 
 /** A controller whose handler is limited so. */
