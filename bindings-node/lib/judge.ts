@@ -16,6 +16,7 @@ import {
   type Rule,
 } from './index.js'
 import { admissions, RateLimitInfo } from './info.js'
+import { limitRule, type OnError, type RuleDocument, ruleDocument } from './rule-document.js'
 import { SetupError } from './setup.js'
 import { place, placeBeside, type Place, storeOf } from './store.js'
 import type { FakeClock } from './testing.js'
@@ -26,8 +27,7 @@ export interface Incoming {
   readonly socket: Pick<Socket, 'remoteAddress' | 'destroyed'> | null
 }
 
-/** What to do while the store fails. */
-export type OnError = 'allow' | 'deny' | 'local'
+export type { OnError }
 
 /** Something that is worked out for each request; it may come by a promise. */
 export type Of<R, T> = (request: R) => T | PromiseLike<T>
@@ -35,7 +35,7 @@ export type Of<R, T> = (request: R) => T | PromiseLike<T>
 /** What rules of all frameworks' options have in common. */
 export interface RuleBasics {
   /** How the limit counts. @defaultValue `sliding_window` */
-  algorithm?: Algorithm | undefined
+  algorithm?: Algorithm | 'gcra' | undefined
   /** What to do while the store fails. @defaultValue `allow` */
   onError?: OnError | undefined
   /** The store, such as `redis://127.0.0.1:6379`. @defaultValue memory, or `TIDEGATE_URL` of the environment */
@@ -111,23 +111,12 @@ export class Routes<R> {
 }
 
 /** A rule that options make. */
-export interface RuleOptions {
-  /** Its name, which is its bucket. */
-  readonly name: string
+export interface RuleOptions extends Omit<RuleDocument, 'store' | 'rule'> {
   /** Units per window. Where it is worked out for each request, this is what it is not. */
   readonly limit: number
   readonly window: Duration
   /** The rule in the document's own words, instead of `limit`, `window` and what `RuleBasics` say of it. */
   readonly rule?: Rule | undefined
-  /** Whether its key is told, and not an address that the core reads. */
-  readonly isKeyed: boolean
-  /** Units of a request, or that they are told. */
-  readonly cost: number | 'told'
-  /** How many bits of an IPv6 address are one client, where addresses are the keys. */
-  readonly subnet: number
-  /** What `http` of a document says of fields. */
-  readonly fields: { readonly headers?: readonly string[] | undefined; readonly x_ratelimit_reset?: string }
-  readonly refundStatus?: readonly (number | string)[] | undefined
 }
 
 /** What is told of one request. */
@@ -170,6 +159,10 @@ export class OneRule {
   ) {
     const document = this.document(options.limit, options.window)
     const { policy } = basics
+    if (policy !== undefined && !(policy instanceof Policy)) {
+      const hint = 'write a Policy, or leave the rule out for the routes of a document'
+      throw new SetupError('ERR_TIDEGATE_TYPE', `policy is a ${typeof policy} beside a rule`, hint)
+    }
     this.place =
       policy === undefined
         ? place(storeOf(basics), options.name, document, basics.clock)
@@ -243,29 +236,9 @@ export class OneRule {
   }
 
   private document(limit: number, window: Duration): Document {
-    const { name, isKeyed, cost, subnet, fields, refundStatus } = this.options
-    const route = {
-      name,
-      rules: [name],
-      key: isKeyed ? 'app:key' : 'ip',
-      without_identity: 'share',
-      cost: cost === 'told' ? 'app:cost' : cost,
-      ...(refundStatus === undefined ? {} : { refund_status: refundStatus }),
-    }
-    return {
-      version: 1,
-      store: storeOf(this.basics),
-      rules: { [name]: this.rule(limit, window) },
-      http: { ...fields, ipv6_prefix: subnet, default: route },
-    } as Document
-  }
-
-  private rule(limit: number, window: Duration): Rule {
-    if (this.options.rule !== undefined) return this.options.rule
     const { algorithm, onError } = this.basics
-    const one = { limit, window: typeof window === 'number' ? `${window}ms` : window }
-    const limits = [algorithm === undefined ? one : { ...one, algorithm }]
-    return onError === undefined ? { limits } : { limits, on_error: onError }
+    const { rule = limitRule(limit, window, algorithm, onError) } = this.options
+    return ruleDocument({ ...this.options, rule, store: storeOf(this.basics) })
   }
 
   close(): void {

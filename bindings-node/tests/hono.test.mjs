@@ -242,6 +242,7 @@ test('options that cannot work say what to write', () => {
     [{ limit: NaN }, 'ERR_TIDEGATE_LIMIT', /whole number/],
     [{ keyGenerator: 'ip' }, 'ERR_TIDEGATE_TYPE', /write keyGenerator/],
     [{ policy: ROUTES, keyGenerator: () => 1 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /document/],
+    [{ policy: ROUTES, limit: 5 }, 'ERR_TIDEGATE_TYPE', /write a Policy/],
     [{ policy: ROUTES, route: 'nowhere' }, 'invalid_request', /nowhere/],
     [{ standardHeaders: 'draft-9' }, 'invalid_document', /draft-10/],
   ]) {

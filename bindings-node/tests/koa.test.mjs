@@ -207,6 +207,7 @@ test('options that cannot work say what to write', () => {
     [{ headers: { total: 'X-Total' } }, 'ERR_TIDEGATE_HEADERS', /x-ratelimit/],
     [{ id: 'ip' }, 'ERR_TIDEGATE_TYPE', /write id/],
     [{ policy: { version: 1 }, id: () => 1 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /document/],
+    [{ policy: ROUTES, max: 5 }, 'ERR_TIDEGATE_TYPE', /write a Policy/],
     [{ policy: ROUTES, route: 'nowhere' }, 'invalid_request', /nowhere/],
   ]) {
     assert.throws(

@@ -7,6 +7,7 @@ import { type Checks, SetupError } from './checks.js'
 import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import { type Of, type Settings } from './options.js'
 import { watch } from './returns.js'
+import { limitRule, ruleDocument } from '../rule-document.js'
 import { type Place, place, placeBeside, type Store, storeOf } from '../store.js'
 
 /** A policy of one rule, and the request that is admitted again and again. */
@@ -275,25 +276,16 @@ export class RuleLimit {
   }
 
   private document(limit: number): Document {
-    const { name, windowMs, algorithm, onError, cost, standardHeaders, legacyHeaders, ipv6Subnet } = this.settings
-    const window = typeof windowMs === 'number' ? `${windowMs}ms` : windowMs
-    const one = algorithm === undefined ? { limit, window } : { limit, window, algorithm }
+    const { name, windowMs, algorithm, onError, standardHeaders, legacyHeaders, ipv6Subnet } = this.settings
     const headers = [standardHeaders === false ? [] : [standardHeaders], legacyHeaders ? ['x-ratelimit'] : []].flat()
-    return {
-      version: 1,
+    return ruleDocument({
+      name,
       store: this.store,
-      rules: { [name]: onError === undefined ? { limits: [one] } : { limits: [one], on_error: onError } },
-      http: {
-        headers,
-        ipv6_prefix: typeof ipv6Subnet === 'number' ? ipv6Subnet : 128,
-        default: {
-          name,
-          rules: [name],
-          key: this.isKeyed ? 'app:key' : 'ip',
-          without_identity: 'share',
-          cost: this.isCostTold ? 'app:cost' : (cost ?? 1),
-        },
-      },
-    } as Document
+      rule: limitRule(limit, windowMs, algorithm, onError),
+      isKeyed: this.isKeyed,
+      cost: this.isCostTold ? 'told' : this.units,
+      subnet: typeof ipv6Subnet === 'number' ? ipv6Subnet : 128,
+      fields: { headers },
+    })
   }
 }

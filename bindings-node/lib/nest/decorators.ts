@@ -24,7 +24,7 @@ export interface OwnLimit extends Counting {
   /** The rule's name, which is its bucket. @defaultValue `Controller.handler`, or `Controller` */
   name?: string | undefined
   /** How the limit counts. @defaultValue `sliding_window` */
-  algorithm?: Algorithm | undefined
+  algorithm?: Algorithm | 'gcra' | undefined
   /** What to do while the store fails. @defaultValue the module's, else `allow` */
   onError?: OnError | undefined
 }
