@@ -239,12 +239,15 @@ function byRules(fastify: FastifyInstance, options: RateLimitOptions): Limits {
         const hint = "write max and timeWindow, or register the plugin with policy: 'limits.toml'"
         throw new SetupError('ERR_TIDEGATE_ROUTE_CONFIG', `${name} names a route, and the plugin has no policy`, hint)
       }
-      const same = made.find((one) => one.said === said)
+      const { name: ownName, groupId, ...route } = checked(given(said), 'route')
+      const called = groupId ?? ownName ?? ruleName(name)
+      // A GET and its HEAD say the same, and so do routes that share an object: those have names of their own.
+      const same = made.find((one) => one.said === said && one.limit.name === called)
       if (same !== undefined) return same.limit
-      const { name: own_ = ruleName(name), groupId, ...route } = checked(given(said), 'route')
-      const limit = new RuleLimit({ ...plugin, ...route }, groupId ?? own_, own.policy, warn)
+      const limit = new RuleLimit({ ...plugin, ...route }, called, own.policy, warn)
       const other = made.find((one) => one.limit.name === limit.name)
       if (other !== undefined && other.limit.budget !== limit.budget) {
+        limit.close()
         const what = `two rules are named ${limit.name}, of ${other.limit.budget} and of ${limit.budget}`
         const hint = 'write the same in all routes of one groupId, or another name'
         throw new SetupError('ERR_TIDEGATE_GROUP', what, hint)

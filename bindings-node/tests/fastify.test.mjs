@@ -7,7 +7,7 @@ import rateLimit, { admissionOf } from 'tidegate/fastify'
 
 import { send, sends, statuses, until } from './support/express.mjs'
 import { from, login, ROUTES, standing } from './support/frameworks.mjs'
-import { prefix, shared } from './support/servers.mjs'
+import { own, prefix, shared } from './support/servers.mjs'
 
 const redis = await shared('server')
 
@@ -59,7 +59,9 @@ test('routes have limits of their own, groups share one, and false has none', as
     const hello = async () => 'hello'
     app.get('/one', hello)
     app.get('/two', hello)
-    app.get('/own/:id', { config: { rateLimit: { max: 1 } } }, hello)
+    const one = { max: 1 }
+    app.get('/own/:id', { config: { rateLimit: one } }, hello)
+    app.get('/other', { config: { rateLimit: one } }, hello)
     app.get('/group/one', { config: { rateLimit: group } }, hello)
     app.post('/group/two', { config: { rateLimit: { ...group } } }, hello)
     app.get('/free', { config: { rateLimit: false } }, hello)
@@ -77,7 +79,7 @@ test('routes have limits of their own, groups share one, and false has none', as
     return found
   }
   assert.deepEqual(await of('/one', '/two', '/one', '/two'), [200, 200, 429, 429])
-  assert.deepEqual(await of('/own/1', '/own/2', '/inner/own', '/inner/own'), [200, 429, 200, 429])
+  assert.deepEqual(await of('/own/1', '/own/2', '/other', '/inner/own', '/inner/own'), [200, 429, 200, 200, 429])
   const two = { path: '/group/two', method: 'POST' }
   assert.deepEqual(await of('/group/one', two, '/group/one', two, '/group/one'), [200, 200, 200, 429, 429])
   assert.deepEqual(await of('/free', '/free', '/free'), [200, 200, 200])
@@ -298,6 +300,26 @@ test('two applications on one Redis share buckets by the names of rules', async 
   assert.deepEqual(await statuses(both[0], 2), [200, 200])
   assert.deepEqual(await statuses(both[1], 2), [200, 429])
   assert.deepEqual(await statuses(both[0], 1), [429])
+  // At once, as well.
+  const many = { ...shared, max: 10, name: 'many' }
+  const apps = [await app(t, many), await app(t, many)]
+  const answers = await Promise.all(Array.from({ length: 40 }, (_, at) => send(apps[at % 2])))
+  assert.equal(answers.filter(({ status }) => status === 200).length, 10)
+  assert.equal(answers.filter(({ status }) => status === 429).length, 30)
+})
+
+test('a store that hangs: the deadline is kept, and onError decides', async (t) => {
+  const hurt = await own(t, 'server')
+  const options = { url: hurt.url, prefix: prefix(), deadline: '300ms', max: 100, onError: 'deny' }
+  const where = await app(t, options)
+  await until(async () => (await send(where)).status === 200)
+  await hurt.do('pause')
+  const begun = Date.now()
+  assert.equal((await send(where)).status, 503)
+  // Generous, for a busy machine.
+  assert.ok(Date.now() - begun < 10_000)
+  await hurt.do('resume')
+  await until(async () => (await send(where)).status === 200)
 })
 
 test('a store that is down: skipOnError and onError decide', async (t) => {

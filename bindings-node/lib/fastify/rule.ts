@@ -54,9 +54,10 @@ export class RuleLimit {
 
   /** What two rules of one name must have in common. */
   get budget(): string {
-    const { max = MAX, timeWindow = WINDOW, algorithm = 'sliding_window' } = this.options
-    const said = (value: unknown) => (typeof value === 'function' ? 'a function' : value)
-    return `max ${said(max)}, timeWindow ${said(timeWindow)}, algorithm ${algorithm}`
+    const { max = MAX, timeWindow = WINDOW, algorithm = 'sliding_window', keyGenerator } = this.options
+    const said = (value: unknown) => (typeof value === 'function' ? 'a function' : String(value))
+    const keys = keyGenerator === undefined ? 'addresses' : 'a keyGenerator'
+    return `max ${said(max)}, timeWindow ${said(timeWindow)}, algorithm ${algorithm} and ${keys}`
   }
 
   /** Null where the request is not limited. */
