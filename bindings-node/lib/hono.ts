@@ -161,6 +161,7 @@ function byRule(options: RateLimitOptions): Limit {
     {
       name: options.name ?? 'hono',
       limit: typeof limit === 'number' ? limit : MOST,
+      isLimitTold: typeof limit === 'function',
       window: windowMs,
       isKeyed: options.keyGenerator !== undefined,
       cost: typeof cost === 'number' ? cost : 'told',
@@ -226,7 +227,7 @@ function needed(c: Context, why: string): Incoming {
 const without = new WeakMap<Request, Incoming>()
 
 function withoutSocket(request: Request): Incoming {
-  const incoming = without.get(request) ?? { rawHeaders: [...request.headers].flat(), socket: null }
+  const incoming = without.get(request) ?? { headers: Object.fromEntries(request.headers), socket: null }
   without.set(request, incoming)
   return incoming
 }

@@ -5,7 +5,7 @@
 
 import type { Socket } from 'node:net'
 
-import { type Asks, ask, headerLines, type Identity, identity, peerOf, type Telling, unasked } from './http.js'
+import { type Asks, ask, type Headed, type Identity, identity, linesOf, peerOf, type Telling, unasked } from './http.js'
 import {
   type Admission,
   type Algorithm,
@@ -22,8 +22,7 @@ import { place, placeBeside, type Place, storeOf } from './store.js'
 import type { FakeClock } from './testing.js'
 
 /** A request that came over a connection; Node's `IncomingMessage` is one. */
-export interface Incoming {
-  readonly rawHeaders: readonly string[]
+export interface Incoming extends Headed {
   readonly socket: Pick<Socket, 'remoteAddress' | 'destroyed'> | null
 }
 
@@ -91,7 +90,7 @@ export class Routes<R> {
   private async judge(request: Request, incoming: Incoming, of: R): Promise<Judged> {
     const told: Telling = {
       peer: peerOf(incoming.socket),
-      headers: headerLines(incoming.rawHeaders, request.needsHeaders),
+      headers: linesOf(incoming, request.needsHeaders),
     }
     const telling = ask(this.asks, request, of, told)
     const admission = await admitted(
@@ -112,8 +111,10 @@ export class Routes<R> {
 
 /** A rule that options make. */
 export interface RuleOptions extends Omit<RuleDocument, 'store' | 'rule'> {
-  /** Units per window. Where it is worked out for each request, this is what it is not. */
+  /** Units per window. */
   readonly limit: number
+  /** Whether it is worked out for each request, and `limit` is what it is not. */
+  readonly isLimitTold: boolean
   readonly window: Duration
   /** The rule in the document's own words, instead of `limit`, `window` and what `RuleBasics` say of it. */
   readonly rule?: Rule | undefined
@@ -185,21 +186,26 @@ export class OneRule {
 
   async judge(call: Call, incoming: Incoming): Promise<Judged> {
     const values: Record<string, string | Uint8Array | number> = {}
-    const told: Telling = { headers: headerLines(incoming.rawHeaders, ACCEPT), values }
+    const told: Telling = { headers: linesOf(incoming, ACCEPT), values }
     if (this.options.isKeyed) this.addKey(call.key, values)
     else told.peer = call.ip || null
-    if (call.cost !== undefined) values['cost'] = call.cost
+    const cost = call.cost ?? this.units
+    if (this.isCostTold) values['cost'] = cost
     const { policy, request } = this.bucketFor(call)
     const admission = await admitted(policy, request, told, incoming)
     const { isKeyed, subnet } = this.options
     const key = isKeyed ? textOf(values['key']) : (call.ip ?? undefined)
-    const cost = call.cost ?? this.units
     return { admission, info: new RateLimitInfo(admission, this.name, key, isKeyed ? undefined : subnet, cost) }
   }
 
   /** An address as the core spells it; null for what is none. */
   addressOf(text: string): string | null {
     return this.bucket?.request.clientAddress({ peer: text }) ?? null
+  }
+
+  /** A document refuses a cost that its limit never admits; a limit that comes with a request refuses the request. */
+  private get isCostTold(): boolean {
+    return this.options.cost === 'told' || this.options.isLimitTold
   }
 
   private get units(): number {
@@ -238,7 +244,8 @@ export class OneRule {
   private document(limit: number, window: Duration): Document {
     const { algorithm, onError } = this.basics
     const { rule = limitRule(limit, window, algorithm, onError) } = this.options
-    return ruleDocument({ ...this.options, rule, store: storeOf(this.basics) })
+    const cost = this.isCostTold ? 'told' : this.options.cost
+    return ruleDocument({ ...this.options, cost, rule, store: storeOf(this.basics) })
   }
 
   close(): void {

@@ -134,6 +134,7 @@ function byRule(options: RateLimitOptions): Limit {
     {
       name: options.name ?? 'koa',
       limit: typeof max === 'number' ? max : MOST,
+      isLimitTold: typeof max === 'function',
       window: duration,
       isKeyed: options.id !== undefined,
       cost: typeof cost === 'number' ? cost : 'told',

@@ -119,6 +119,8 @@ test('keyGenerator, allowList, and what functions say', async (t) => {
   const slow = await sends(where, 3, from('slow'))
   assert.equal(slow[2].headers['retry-after'], '3600')
   assert.deepEqual(await statuses(where, 2, from('dear', { 'x-cost': '2' })), [200, 429])
+  const never = await app(t, { max: () => 2, cost: 3, policy, name: 'never' })
+  assert.deepEqual(await statuses(never, 1), [429])
 
   const listed = await app(t, { max: 1, name: 'listed', allowList: ['::ffff:127.0.0.1'], policy })
   assert.deepEqual(await statuses(listed, 2), [200, 200])

@@ -92,6 +92,8 @@ test('keyGenerator, skip, a limit and a cost that are functions', async (t) => {
   assert.deepEqual(await statuses(where, 5, from('rich')), [200, 200, 200, 200, 429])
   assert.deepEqual(await statuses(where, 3, from('friend')), [200, 200, 200])
   assert.deepEqual(await statuses(where, 2, from('dear', { 'x-cost': '2' })), [200, 429])
+  const never = await app(t, rateLimit({ limit: () => 2, cost: 3, policy, name: 'never' }))
+  assert.deepEqual(await statuses(never, 1), [429])
 })
 
 test('message, statusCode and handler answer refusals', async (t) => {

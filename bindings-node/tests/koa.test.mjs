@@ -59,6 +59,8 @@ for (const [version, Koa] of Object.entries(VERSIONS)) {
       assert.deepEqual(await statuses(where, 1, from('foe')), [403])
       const dear = from('dear', { 'x-cost': '2' })
       assert.deepEqual(await statuses(where, 2, dear), [200, 429])
+      const never = await app(t, rateLimit({ max: () => 2, cost: 3, policy, name: 'never' }))
+      assert.deepEqual(await statuses(never, 1), [429])
     })
 
     test('throw, errorMessage, status, onLimited and no headers', async (t) => {

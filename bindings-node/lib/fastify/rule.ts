@@ -27,6 +27,7 @@ export class RuleLimit {
       {
         name,
         limit: typeof max === 'number' ? max : MOST,
+        isLimitTold: typeof max === 'function',
         window: typeof timeWindow === 'function' ? WINDOW : timeWindow,
         isKeyed: keyGenerator !== undefined,
         cost: typeof cost === 'number' ? cost : 'told',

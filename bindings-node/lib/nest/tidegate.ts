@@ -186,6 +186,7 @@ class RulesLimits implements Limits {
       {
         name: called,
         isKeyed: key !== undefined,
+        isLimitTold: 'limit' in kind && typeof kind.limit === 'function',
         cost: typeof cost === 'number' ? cost : 'told',
         subnet: ipv6Subnet,
         fields: headers === undefined ? {} : { headers },
