@@ -95,15 +95,20 @@ export function peerOf(socket: { remoteAddress?: string | undefined; destroyed?:
 /**
  * Asks the application for what the request's route needs beside headers, and adds it to `told`.
  *
- * @returns `told` itself; a promise of it only where somebody who was asked has answered with one
- * @throws what those who are asked throw, and a `TypeError` for a user or a value that tells nobody from others
+ * @returns `told` itself; a promise of it where somebody who was asked has answered with one, or has failed. It rejects
+ *   with what they throw, and with a `TypeError` for a user or a value that tells nobody from others
  */
 export function ask<R>(asks: Asks<R>, request: Request, of: R, told: Telling): Telling | Promise<Telling> {
   const waits: PromiseLike<unknown>[] = []
   if (request.needsUser && asks.user !== undefined) {
-    hear(asks.user(of), waits, (user) => {
-      told.user = userOf(user)
-    })
+    const { user } = asks
+    listen(
+      () => user(of),
+      waits,
+      (user) => {
+        told.user = userOf(user)
+      },
+    )
   }
   if (request.needsValues.length > 0) askValues(asks.values ?? {}, request.needsValues, of, told, waits)
   if (request.needsAnswers.length > 0) askAnswers(asks.answers ?? {}, request.needsAnswers, of, told, waits)
@@ -122,10 +127,14 @@ function askValues<R>(
   for (const name of names) {
     const value = own(asks, name)
     if (value === undefined) continue
-    hear(value(of), waits, (answer) => {
-      const part = identity(answer)
-      if (part !== null) values[name] = part
-    })
+    listen(
+      () => value(of),
+      waits,
+      (answer) => {
+        const part = identity(answer)
+        if (part !== null) values[name] = part
+      },
+    )
   }
 }
 
@@ -142,9 +151,13 @@ function askAnswers<R>(
     const answer = own(asks, question)
     if (answer === undefined) continue
     // Nothing but true is a yes: an object that stands for a failure must exempt nobody.
-    hear(answer(of), waits, (yes) => {
-      if (yes === true) answers.push(question)
-    })
+    listen(
+      () => answer(of),
+      waits,
+      (yes) => {
+        if (yes === true) answers.push(question)
+      },
+    )
   }
 }
 
@@ -152,9 +165,24 @@ function own<T>(table: Readonly<Record<string, T>>, name: string): T | undefined
   return Object.hasOwn(table, name) ? table[name] : undefined
 }
 
-function hear<A>(answer: A | PromiseLike<A>, waits: PromiseLike<unknown>[], take: (answer: A) => void): void {
-  if (isPromise(answer)) waits.push(answer.then(take))
-  else take(answer)
+/**
+ * Takes an answer: at once, or when it comes. One that fails at once is among those that are waited for as well: if it
+ * were thrown, nobody would hear of another that fails later, and Node ends a process for that.
+ *
+ * @param waits what `Promise.all` is to wait for
+ */
+export function listen<A>(
+  ask: () => A | PromiseLike<A>,
+  waits: PromiseLike<unknown>[],
+  take: (answer: A) => void,
+): void {
+  try {
+    const answer = ask()
+    if (isPromise(answer)) waits.push(answer.then(take))
+    else take(answer)
+  } catch (error) {
+    waits.push(Promise.reject(error))
+  }
 }
 
 /** Whether an answer has to be waited for. */

@@ -206,6 +206,18 @@ for (const [version, express] of Object.entries(VERSIONS)) {
           }
         }
       }
+      const later = () => new Promise((resolve, reject) => setTimeout(reject, 20, new Error('later')))
+      const atOnce = () => {
+        throw new Error('at once')
+      }
+      for (const asks of [
+        { user: later, values: { a: atOnce } },
+        { user: atOnce, values: { a: later }, answers: { b: later } },
+      ]) {
+        const where = await serve(t, application({ policy: document([route]), ...asks }))
+        assert.match((await send(where, { path: '/login' })).body, /at once/)
+        await new Promise((resolve) => setTimeout(resolve, 60))
+      }
       for (const value of [{}, [{}], true, Symbol('a')]) {
         const where = await serve(t, application({ policy: document([route]), user: () => value }))
         assert.match((await send(where, { path: '/login' })).body, /^TypeError/, String(value))

@@ -161,6 +161,25 @@ for (const [version, express] of Object.entries(VERSIONS)) {
       }
     })
 
+    test('of two functions that fail, the second is no end of the process', async (t) => {
+      const later = async () => {
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        throw new Error('later')
+      }
+      const atOnce = () => {
+        throw new Error('at once')
+      }
+      for (const options of [
+        { keyGenerator: later, limit: atOnce },
+        { keyGenerator: atOnce, limit: later, cost: later },
+        { keyGenerator: later, limit: () => NaN },
+      ]) {
+        const where = await serve(t, application(rateLimit(options)))
+        assert.equal((await send(where)).status, 500)
+        await new Promise((resolve) => setTimeout(resolve, 60))
+      }
+    })
+
     test('an error that is an object stays what it is', async (t) => {
       const thrown = { status: 418, message: 'mine' }
       const app = express().use(rateLimit({ keyGenerator: () => Promise.reject(thrown) }))

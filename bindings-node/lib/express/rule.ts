@@ -1,14 +1,15 @@
 import type { NextFunction, Response } from 'express'
 
-import { identity, isPromise, linesOf, refuse, setFields, type Telling } from '../http.js'
+import { identity, isPromise, linesOf, listen, refuse, setFields, type Telling } from '../http.js'
 import type { Admission, Document, Policy, Request as Asked } from '../index.js'
+import { limitRule, ruleDocument } from '../rule-document.js'
+import { MOST } from '../setup.js'
+import { type Place, place, placeBeside, type Store, storeOf } from '../store.js'
 import { ipKeyGenerator } from './address.js'
 import { type Checks, SetupError } from './checks.js'
 import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import { type Of, type Settings } from './options.js'
 import { watch } from './returns.js'
-import { limitRule, ruleDocument } from '../rule-document.js'
-import { type Place, place, placeBeside, type Store, storeOf } from '../store.js'
 
 /** A policy of one rule, and the request that is admitted again and again. */
 interface Bucket {
@@ -27,8 +28,6 @@ interface Call {
 const ACCEPT = ['accept']
 /** So many different limits of one rule are kept ready. */
 const LIMITS = 1_000
-/** What a rule has whose limit is worked out for each request, where nobody asks for one. */
-const MOST = 10_000_000
 
 function closed(): SetupError {
   return new SetupError('ERR_TIDEGATE_CLOSED', 'the limiter is closed', 'make another, or close it after the server')
@@ -144,11 +143,7 @@ export class RuleLimit {
     const { limit, cost } = this.settings
     const call = this.plainOrKeyed(request)
     const waits: PromiseLike<unknown>[] = []
-    const hear = <T>(of: Of<T>, take: (answer: T) => void) => {
-      const answer = of(request, response)
-      if (isPromise(answer)) waits.push(answer.then(take))
-      else take(answer)
-    }
+    const hear = <T>(of: Of<T>, take: (answer: T) => void) => listen(() => of(request, response), waits, take)
     const values: Record<string, string | Uint8Array | number> = {}
     call.told.values = values
     if (this.isKeyed) this.hearKey(hear, request, (key) => this.keyed(call, values, key))
