@@ -11,8 +11,8 @@ const JSON_LINES = process.env.JSON === '1'
  */
 
 /**
- * A contestant's figure, for people alone. `cpu` is what a check or request cost the client's processor, in nanoseconds;
- * `ratio` is ours to it.
+ * A contestant's figure, for people alone. `cpu` is what a check cost the client's processor, in nanoseconds; `ratio` is
+ * ours to it.
  *
  * @typedef {{ case: string, who: string, figure: number, unit: string, cpu?: number, ratio?: number }} Shown
  */
