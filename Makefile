@@ -120,8 +120,8 @@ bindings-node/node_modules/.package-lock.json bindings-node/benches/node_modules
 bench-node: bindings-node/node_modules/.package-lock.json bindings-node/benches/node_modules/.package-lock.json
 	@scripts/ensure-servers
 	@$(CARGO) build --locked --quiet -p tidegate-tests --bin servers
-	@cd bindings-node && npx napi build --release --platform --manifest-path Cargo.toml --target-dir ../target \
-		--output-dir $(NODE_BENCH) --js native.js --dts native.d.ts --no-const-enum -- --locked --quiet >&2
+	@cd bindings-node && npx napi build --release --platform --output-dir $(NODE_BENCH) \
+		--js native.js --dts native.d.ts --no-const-enum -- --locked --quiet >&2
 	@cp $(NODE_BENCH)/native.js $(NODE_BENCH)/native.d.ts bindings-node && cd bindings-node && npx tsc -p .
 	@NAPI_RS_NATIVE_LIBRARY_PATH="$$(ls $(NODE_BENCH)/*.node)" TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers \
 		node bindings-node/benches/main.mjs

@@ -1,9 +1,9 @@
 // One contestant, in a process of its own: `contestant.mjs WHO KIND URLS` proves that it limits, and then plays a round
 // whenever it is told to. What a round took, it tells.
-import * as checks from './checks.mjs'
-import * as express from './express.mjs'
+import { contestant, refused } from './checks.mjs'
+import { handled, served } from './express.mjs'
 
-const KINDS = { checks: checks.contestant, denied: checks.refused, express: express.contestant, serve: express.served }
+const KINDS = { checks: contestant, denied: refused, express: handled, serve: served }
 
 const [who, kind, urls] = process.argv.slice(2)
 // With who started it gone, there is nobody to play for.

@@ -3,10 +3,6 @@ import { once } from 'node:events'
 import { IncomingMessage, ServerResponse } from 'node:http'
 import { Duplex } from 'node:stream'
 
-import express from 'express'
-import { rateLimit } from 'express-rate-limit'
-import { RedisStore } from 'rate-limit-redis'
-
 import { measured } from './checks.mjs'
 import { ioredis, ioredisCommands, nodeRedis, nodeRedisCommands, OURS } from './peers.mjs'
 
@@ -34,8 +30,8 @@ const MIDDLEWARE = {
   [BARE]: async () => () => (request, response, next) => next(),
   [OURS]: (urls) => ours(urls, FIELDS),
   [`${OURS}, its default fields`]: (urls) => ours(urls, {}),
-  'express-rate-limit on ioredis': async (urls) => theirs(ioredisCommands(ioredis(urls, false))),
-  'express-rate-limit on ioredis, auto-pipelining': async (urls) => theirs(ioredisCommands(ioredis(urls, true))),
+  'express-rate-limit on ioredis': async (urls) => theirs(ioredisCommands(await ioredis(urls, false))),
+  'express-rate-limit on ioredis, auto-pipelining': async (urls) => theirs(ioredisCommands(await ioredis(urls, true))),
   'express-rate-limit on node-redis': async (urls) => theirs(nodeRedisCommands(await nodeRedis(urls))),
 }
 
@@ -46,11 +42,14 @@ async function ours(urls, fields) {
   return (limit, windowMs) => rateLimit({ windowMs, limit, url: urls[0], ...fields })
 }
 
-function theirs(sendCommand) {
+async function theirs(sendCommand) {
+  const { rateLimit } = await import('express-rate-limit')
+  const { RedisStore } = await import('rate-limit-redis')
   return (limit, windowMs) => rateLimit({ windowMs, limit, ...FIELDS, store: new RedisStore({ sendCommand }) })
 }
 
-function application(middleware) {
+async function application(middleware) {
+  const { default: express } = await import('express')
   const app = express()
   app.use(middleware)
   app.get('/orders', (request, response) => response.end('[]'))
@@ -58,10 +57,10 @@ function application(middleware) {
 }
 
 /** Plays rounds of so many requests, so many at once, without a socket. Every one must be answered with 200. */
-export async function contestant(who, urls) {
+export async function handled(who, urls) {
   const make = await MIDDLEWARE[who](urls)
-  if (who !== BARE) await prove(application(make(3, WINDOW_MS)))
-  const app = application(make(UNITS, WINDOW_MS))
+  if (who !== BARE) await prove(await application(make(3, WINDOW_MS)))
+  const app = await application(make(UNITS, WINDOW_MS))
   return ({ flight, requests }) => {
     const connections = Array.from({ length: flight }, () => new Connection())
     return measured(requests, connections, (connection) => connection.requests(app, requests / flight))
@@ -70,7 +69,7 @@ export async function contestant(who, urls) {
 
 /** Serves on a port of its own choice, which every round tells. */
 export async function served(who, urls) {
-  const app = application((await MIDDLEWARE[who](urls))(UNITS, WINDOW_MS))
+  const app = await application((await MIDDLEWARE[who](urls))(UNITS, WINDOW_MS))
   const server = app.listen(0, '127.0.0.1')
   await once(server, 'listening')
   return async () => server.address().port

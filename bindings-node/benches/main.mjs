@@ -24,8 +24,8 @@ const CLUSTER_PEERS = CHECKS_PEERS.filter((peer) => !peer.startsWith('rate-limit
 const ON_A_SERVER = {
   'node-1': checks('node-1', { flight: 1, checks: 3_000, bar: 0.8 }),
   'node-16': checks('node-16', { flight: 16, checks: 8_000, bar: 0.8 }),
-  'node-256': checks('node-256', { flight: 256, checks: 256 * 64, bar: 1.5 }),
-  'node-1024': checks('node-1024', { flight: 1_024, checks: 1_024 * 16, bar: 2 }),
+  'node-256': checks('node-256', { flight: 256, checks: 256 * 128, bar: 1.5 }),
+  'node-1024': checks('node-1024', { flight: 1_024, checks: 1_024 * 40, bar: 2 }),
   'denied-hot': deniedHot,
   'express-cpu': expressCpu,
   'express-wrk': expressUnderWrk,
@@ -33,7 +33,7 @@ const ON_A_SERVER = {
 const ON_A_CLUSTER = {
   'cluster-1024': checks('cluster-1024', {
     flight: 1_024,
-    checks: 1_024 * 16,
+    checks: 1_024 * 40,
     bar: 1.8,
     peers: CLUSTER_PEERS,
     shown: [],

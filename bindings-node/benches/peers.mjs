@@ -1,13 +1,14 @@
-// Who is compared. Each is a function that connects, and gives a function that makes a limiter of so many units in a
-// window: `check` is what its user calls, and `allowed` what its user reads in the answer. A limiter that rejects with
-// something that is no error has refused.
-//
-// @typedef {{ check: (key: string) => Promise<unknown>, allowed: (answer: any) => boolean, close?: () => void }} Limiter
-// @typedef {(units: number, windowMs: number) => Promise<Limiter>} Make
-import { Cluster, Redis } from 'ioredis'
-import { RedisStore } from 'rate-limit-redis'
-import { RateLimiterRedis } from 'rate-limiter-flexible'
-import { createClient } from 'redis'
+// Who is compared. What a contestant needs is imported when it begins: what the others need would lie in its memory, and
+// be looked at whenever that is cleaned up.
+import { once } from 'node:events'
+
+/**
+ * A limiter: `check` is what its user calls, and `allowed` what its user reads in the answer. One that rejects with
+ * something that is no error has refused.
+ *
+ * @typedef {{ check: (key: string) => Promise<unknown>, allowed: (answer: any) => boolean, close?: () => void }} Limiter
+ * @typedef {(units: number, windowMs: number) => Promise<Limiter>} Make
+ */
 
 export const OURS = 'tidegate'
 
@@ -19,17 +20,20 @@ if hits > tonumber(ARGV[1]) then return { 0, redis.call('PTTL', KEYS[1]) } end
 return { 1, ARGV[1] - hits }
 `
 
-/** @type {Record<string, (urls: string[]) => Promise<Make>>} */
+/**
+ * Each connects, and gives what makes its limiters.
+ *
+ * @type {Record<string, (urls: string[]) => Promise<Make>>}
+ */
 export const PEERS = {
   [OURS]: ours,
-  'ioredis EVALSHA': (urls) => evalsha(ioredis(urls, false)),
-  'ioredis EVALSHA, auto-pipelining': (urls) => evalsha(ioredis(urls, true)),
-  'rate-limiter-flexible': (urls) => flexible(ioredis(urls, false)),
-  'rate-limiter-flexible, auto-pipelining': (urls) => flexible(ioredis(urls, true)),
-  'rate-limiter-flexible, blocking in memory': (urls) => flexible(ioredis(urls, false), { inMemory: true }),
-  'rate-limit-redis on ioredis': (urls) => store(ioredisCommands(ioredis(urls, false))),
-  'rate-limit-redis on ioredis, auto-pipelining': (urls) => store(ioredisCommands(ioredis(urls, true))),
-  'rate-limit-redis on node-redis': async (urls) => store(nodeRedisCommands(await nodeRedis(urls))),
+  'ioredis EVALSHA': async (urls) => evalsha(await ioredis(urls, false)),
+  'ioredis EVALSHA, auto-pipelining': async (urls) => evalsha(await ioredis(urls, true)),
+  'rate-limiter-flexible': async (urls) => flexible(await ioredis(urls, false)),
+  'rate-limiter-flexible, auto-pipelining': async (urls) => flexible(await ioredis(urls, true)),
+  'rate-limiter-flexible, blocking in memory': async (urls) => flexible(await ioredis(urls, false), { inMemory: true }),
+  'rate-limit-redis on ioredis': async (urls) => store(ioredisCommands(await ioredis(urls, false))),
+  'rate-limit-redis on ioredis, auto-pipelining': async (urls) => store(ioredisCommands(await ioredis(urls, true))),
   'node-redis EVALSHA': nodeRedisEvalsha,
 }
 
@@ -51,18 +55,20 @@ async function ours(urls) {
 }
 
 /** @param {string[]} urls @param {boolean} enableAutoPipelining */
-export function ioredis(urls, enableAutoPipelining) {
+export async function ioredis(urls, enableAutoPipelining) {
+  const { Cluster, Redis } = await import('ioredis')
   if (urls.length === 1) return new Redis(urls[0], { enableAutoPipelining })
   const nodes = urls.map((url) => ({ host: new URL(url).hostname, port: Number(new URL(url).port) }))
   return new Cluster(nodes, { enableAutoPipelining })
 }
 
 /** @param {string[]} urls */
-export function nodeRedis(urls) {
+export async function nodeRedis(urls) {
+  const { createClient } = await import('redis')
   return createClient({ url: urls[0] }).connect()
 }
 
-/** How rate-limit-redis's readme has ioredis send. @param {Redis} client */
+/** How rate-limit-redis's readme has ioredis send. @param {Awaited<ReturnType<typeof ioredis>>} client */
 export function ioredisCommands(client) {
   return (command, ...args) => client.call(command, ...args)
 }
@@ -72,10 +78,10 @@ export function nodeRedisCommands(client) {
   return (...args) => client.sendCommand(args)
 }
 
-/** @param {Redis | Cluster} client */
+/** @param {Awaited<ReturnType<typeof ioredis>>} client @returns {Promise<Make>} */
 async function evalsha(client) {
-  if (client instanceof Cluster) await new Promise((resolve) => client.once('ready', resolve))
-  const masters = client instanceof Cluster ? client.nodes('master') : [client]
+  if (client.status !== 'ready') await once(client, 'ready')
+  const masters = client.isCluster ? client.nodes('master') : [client]
   const [sha] = await Promise.all(masters.map((master) => master.script('LOAD', FIXED_WINDOW)))
   return async (units, windowMs) => ({
     check: (key) => client.evalsha(sha, 1, `fixed:${key}`, units, windowMs),
@@ -96,17 +102,19 @@ async function nodeRedisEvalsha(urls) {
   }
 }
 
-/** @param {Redis | Cluster} storeClient @returns {Promise<Make>} */
+/** @param {Awaited<ReturnType<typeof ioredis>>} storeClient @returns {Promise<Make>} */
 async function flexible(storeClient, { inMemory = false } = {}) {
+  const { RateLimiterRedis } = await import('rate-limiter-flexible')
   return async (points, windowMs) => {
     const block = inMemory ? { inMemoryBlockOnConsumed: points } : {}
     const limiter = new RateLimiterRedis({ storeClient, points, duration: windowMs / 1_000, ...block })
-    return { check: (key) => limiter.consume(key), allowed: (answer) => answer.remainingPoints >= 0 }
+    return { check: (key) => limiter.consume(key), allowed: () => true }
   }
 }
 
 /** The store of express-rate-limit, as that would use it. @returns {Promise<Make>} */
 async function store(sendCommand) {
+  const { RedisStore } = await import('rate-limit-redis')
   return async (units, windowMs) => {
     const made = new RedisStore({ sendCommand })
     await made.init({ windowMs })

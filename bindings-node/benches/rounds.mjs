@@ -1,6 +1,6 @@
 // Rounds in which ours and the peers take turns; the round in the middle counts.
 //
-// Each contestant has a process of its own, which lives as long as its case: code that another has warmed up, rubbish that
+// Each contestant has a process of its own, which lives as long as its case: code that another has warmed up, garbage that
 // another has left and what another's threads use of the processor are then no part of its figures. They all run on the
 // client's core, one at a time; who is not playing waits for its turn without a timer of its own.
 import { fork } from 'node:child_process'
