@@ -23,7 +23,7 @@ const CLUSTER_PEERS = CHECKS_PEERS.filter((peer) => !peer.startsWith('rate-limit
 /** @type {Record<string, (report: Report, urls: string[]) => Promise<void>>} */
 const ON_A_SERVER = {
   'node-1': checks('node-1', { flight: 1, checks: 3_000, bar: 0.8 }),
-  'node-16': checks('node-16', { flight: 16, checks: 8_000, bar: 0.8 }),
+  'node-16': checks('node-16', { flight: 16, checks: 16_000, bar: 0.8 }),
   'node-256': checks('node-256', { flight: 256, checks: 256 * 128, bar: 1.5 }),
   'node-1024': checks('node-1024', { flight: 1_024, checks: 1_024 * 40, bar: 2 }),
   'denied-hot': deniedHot,
@@ -99,7 +99,7 @@ async function expressCpu(report, urls) {
   await withContestants('express', CONTESTANTS, urls, async (contestants) => {
     for (const flight of [16, 1, 64]) {
       const judged = flight === 16
-      const played = await play(contestants, { round: { flight, requests: 64 * 50 }, warmUp: judged ? 5 : 1 })
+      const played = await play(contestants, { round: { flight, requests: 64 * 100 }, warmUp: judged ? 5 : 1 })
       const added = addedNanoseconds(played)
       const name = judged ? 'express-cpu' : `express-cpu at ${flight}`
       const [ours, unit] = [added.get(OURS), 'ns']

@@ -21,10 +21,7 @@ class Contestant {
 
   constructor(who, kind, urls) {
     const env = { ...process.env, NODE_ENV: 'production' }
-    this.#process = fork(CONTESTANT, [who, kind, JSON.stringify(urls)], {
-      env,
-      execArgv: (process.env.NODE_FLAGS ?? '').split(' ').filter(Boolean),
-    })
+    this.#process = fork(CONTESTANT, [who, kind, JSON.stringify(urls)], { env })
     this.ready = this.#answer()
   }
 
