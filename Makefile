@@ -3,8 +3,8 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test test-python lint lint-python wheel-python wheel-release chaos fuzz bench bench-python lua-cost
-.PHONY: mutants test-servers
+.PHONY: help demo test test-python lint lint-python wheel-python wheel-release chaos fuzz bench bench-python bench-node
+.PHONY: lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint          format, clippy, docs, dependencies"
 	@echo "make bench         in memory against governor, what HTTP adds, on servers against redis-rs (JSON=1 for lines)"
 	@echo "make bench-python  the wheel on a server against limits, throttled-py and redis-py (JSON=1, CASES='sync-1 django-cpu')"
+	@echo "make bench-node    the addon on servers against ioredis, rate-limiter-flexible and express-rate-limit (JSON=1, CASES)"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
 	@echo "make mutants       break the code in every listed way; a test must notice each"
 	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
@@ -108,6 +109,22 @@ bench-python: $(BENCH_VENV)/ready
 	@$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall \
 		$(BENCH_VENV)/wheels/*.whl
 	@$(BENCH_VENV)/bin/python bindings-python/benches
+
+# The addon as it is released, in a folder of its own: the one for tests stays where it is. So do the peers.
+NODE_BENCH = $(CURDIR)/target/node-bench
+
+bindings-node/node_modules/.package-lock.json bindings-node/benches/node_modules/.package-lock.json: \
+		%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --silent && touch node_modules/.package-lock.json
+
+bench-node: bindings-node/node_modules/.package-lock.json bindings-node/benches/node_modules/.package-lock.json
+	@scripts/ensure-servers
+	@$(CARGO) build --locked --quiet -p tidegate-tests --bin servers
+	@cd bindings-node && npx napi build --release --platform --output-dir $(NODE_BENCH) \
+		--js native.js --dts native.d.ts --no-const-enum -- --locked --quiet >&2
+	@cp $(NODE_BENCH)/native.js $(NODE_BENCH)/native.d.ts bindings-node && cd bindings-node && npx tsc -p .
+	@NAPI_RS_NATIVE_LIBRARY_PATH="$$(ls $(NODE_BENCH)/*.node)" TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers \
+		node bindings-node/benches/main.mjs
 
 lua-cost:
 	@scripts/ensure-servers
