@@ -95,27 +95,6 @@ for (const [store, url] of Object.entries(stores)) {
   })
 }
 
-test('workers on one key admit exactly the limit together', async () => {
-  const source = `
-    import { Worker } from 'node:worker_threads'
-    const text = \`
-      import('tidegate').then(async ({ Limiter }) => {
-        const { parentPort, workerData } = require('node:worker_threads')
-        const { url, prefix } = workerData
-        const limiter = new Limiter({ rules: { a: '1000/h' }, url, prefix, deadline: '20s' })
-        const decisions = await Promise.all(Array.from({ length: 500 }, () => limiter.check('a', 'x')))
-        parentPort.postMessage(decisions.filter(({ allowed }) => allowed).length)
-      })\`
-    const admitted = () => new Promise((resolve, reject) => {
-      const worker = new Worker(text, { eval: true, workerData: given })
-      worker.on('message', resolve).on('error', reject)
-    })
-    const each = await Promise.all(Array.from({ length: 4 }, admitted))
-    console.log(each.reduce((sum, one) => sum + one))`
-  const ended = await runNode(source, { url: redis.url, prefix: prefix() })
-  assert.deepEqual({ ...end(ended), out: ended.out }, { code: 0, signal: null, err: '', out: '1000\n' })
-})
-
 // The addon goes with the last thread that has it; its own threads must be gone by then.
 const LAST = `
   import { once } from 'node:events'
