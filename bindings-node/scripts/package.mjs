@@ -3,8 +3,8 @@
 //     node scripts/package.mjs OUT            of what was built here, for tests
 //     node scripts/package.mjs OUT --release  of an optimised build for this platform, which it makes first
 //
-// It is what users get: dist/ is compiled anew. On Linux it is linked by zig against the oldest C library that can be had, where `make package-node`
-// has put zig.
+// What is released is linked by zig on Linux, against the oldest C library that can be had: `make package-node` has put zig
+// where it is found.
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
