@@ -52,10 +52,16 @@ export function begin(command, args, { cwd = PACKAGE, env = {}, timeoutMs = PATI
   return { child, ended, line }
 }
 
-/** Starts an ES module given as text, which has `given` as the constant of this name. */
-export function beginNode(source, given = {}, { flags = [], ...options } = {}) {
+/**
+ * Starts an ES module given as text, which has `given` as the constant of this name. What the core logs would come to its
+ * errors as Node's warnings: there are none, so that errors are errors.
+ */
+export function beginNode(source, given = {}, { flags = [], env = {}, ...options } = {}) {
   const text = `const given = ${JSON.stringify(given)}\n${source}`
-  return begin(process.execPath, [...flags, '--input-type=module', '--eval', text], options)
+  return begin(process.execPath, [...flags, '--input-type=module', '--eval', text], {
+    ...options,
+    env: { NODE_NO_WARNINGS: '1', ...env },
+  })
 }
 
 /** Runs such a module to its end: `{ code, signal, late, out, err }`. */
