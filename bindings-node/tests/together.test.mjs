@@ -61,10 +61,11 @@ for (const [store, { url }] of Object.entries(stores)) {
 
     test(`two processes of a Node cluster, one of Python and one of Rust: ${algorithm} on ${store}`, async () => {
       const mine = prefix()
-      const limiter = { rules: { hammer: limits }, url, prefix: mine, deadline: '20s' }
+      const rules = { hammer: { limits, on_error: 'deny' } }
+      const limiter = { rules, url, prefix: mine }
       const counts = await together([
-        await node({ limiter }),
-        await python('limiter', JSON.stringify(limiter)),
+        await node({ limiter: { ...limiter, deadline: '20s' } }),
+        await python('limiter', JSON.stringify({ ...limiter, deadline: 20 })),
         rust('check', url, mine, limits, 'alice', '4', String(CALLS / 4)),
       ])
       assert.equal(counts.length, 4)
@@ -77,7 +78,7 @@ for (const [store, { url }] of Object.entries(stores)) {
       const told = {
         version: 1,
         store: { url, prefix: prefix(), deadline: '20s' },
-        rules: { login: limits },
+        rules: { login: { limits, on_error: 'deny' } },
         routes: [{ path: '/login', rules: 'login', key: 'ip' }],
       }
       await writeFile(document, JSON.stringify(told))
