@@ -61,13 +61,15 @@ function pack(binaries) {
   for (const folder of [...made, stage]) run('npm', ['pack', '--silent', '--pack-destination', target], folder)
 }
 
-/** Puts a platform's binary into its package, if there is one. */
+/** Puts a platform's binary into its package, if there is one, and the licences. */
 function finish(folder, binaries) {
-  const { main } = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8'))
-  const binary = path.join(binaries, main)
+  const file = path.join(folder, 'package.json')
+  const manifest = JSON.parse(readFileSync(file, 'utf8'))
+  const binary = path.join(binaries, manifest.main)
   if (!existsSync(binary)) return false
+  copyFileSync(binary, path.join(folder, manifest.main))
   for (const name of LICENSES) copyFileSync(path.join(PACKAGE, name), path.join(folder, name))
-  copyFileSync(binary, path.join(folder, main))
+  write(file, { ...manifest, files: [...manifest.files, ...LICENSES] })
   return true
 }
 

@@ -107,7 +107,10 @@ const REFUSED = {
         () => limiter.check('a', 'x', { cost }),
       ]),
     ],
-    [/cost|whole number|units/i, [['of acquire', () => limiter.acquire('a', 'x', { cost: 0 })]]],
+    [
+      /cost|whole number|units/i,
+      [0, '1', null].map((cost) => [`of acquire, ${cost}`, () => limiter.acquire('a', 'x', { cost })]),
+    ],
     [
       /10s|milliseconds|duration|time|deadline/i,
       [0, -1, NaN, Infinity, 0.5, 'soon', '', {}, null].map((deadline) => [
@@ -135,7 +138,13 @@ const REFUSED = {
       /rule|limits/i,
       [[], 17, undefined, null, [17]].map((rule) => [`rule ${JSON.stringify(rule)}`, () => limiter.check(rule, 'x')]),
     ],
-    [/limits/i, [['limits', () => limiter.check('a', 'x', { limits: 17 })]]],
+    [
+      /limits/i,
+      ['check', 'peek', 'acquire', 'reset', 'log'].map((name) => [
+        `limits of ${name}`,
+        () => limiter[name]('jobs', 'x', { limits: 17 }),
+      ]),
+    ],
   ],
   unknown_rule: [
     [/there is no|unknown|rule/i, [['', () => limiter.check('login', 'x')]]],
@@ -163,6 +172,23 @@ for (const [code, groups] of Object.entries(REFUSED)) {
     }
   }
 }
+
+test('options that are null are none', async () => {
+  const ours = limiterOf()
+  assert.equal((await ours.check('a', 'x', null)).remaining, 4)
+  assert.equal((await ours.acquire('a', 'x', null)).remaining, 3)
+  await ours.reset('a', 'x', null)
+  assert.equal((await ours.peek('a', 'x', undefined)).remaining, 5)
+})
+
+test('the receipt of a refusal is empty, and gives nothing back', async () => {
+  const ours = limiterOf()
+  const { receipt } = await ours.check('a', 'x', { cost: 5 })
+  const refused = await ours.check('a', 'x')
+  assert.equal(refused.receipt, '')
+  assert.equal(await ours.refund(refused.receipt), false)
+  assert.equal(await ours.refund(receipt), true)
+})
 
 test('one that is refused does not harm those of the same tick', async () => {
   const ours = limiterOf()
@@ -193,7 +219,7 @@ const UNMADE = {
     'invalid_request',
     /deadline|duration|time|10s/,
   ],
-  'a deadline in words': [() => new Limiter({ rules: RULES, deadline: 'soon' }), 'invalid_document', /deadline|soon/],
+  'a deadline in words': [() => new Limiter({ rules: RULES, deadline: 'soon' }), 'invalid_request', /deadline.*soon/],
   'a document that is none': [() => new Limiter({ document: '{', format: 'json' }), 'invalid_document', /./],
   'a file that is not there': [() => new Limiter({ document: '/no/such.toml' }), 'invalid_document', /such\.toml/],
   'a format that is none': [() => new Limiter({ document: '{}', format: 'xml' }), 'invalid_request', /toml/],

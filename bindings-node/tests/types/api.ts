@@ -62,8 +62,6 @@ export async function limiters(signal: AbortSignal): Promise<void> {
   decision.allowed = true
   // @ts-expect-error nor made
   decision.limits = []
-  // @ts-expect-error rules or a document, and not nothing
-  new Limiter({})
   // @ts-expect-error there is no such option
   new Limiter({ rules: { a: '1/m' }, redis: 'redis://127.0.0.1' })
   // @ts-expect-error a rule is text, an object or a list of them
