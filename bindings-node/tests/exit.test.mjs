@@ -46,6 +46,25 @@ for (const [store, urlOf] of Object.entries(stores)) {
     assert.deepEqual(ended.out.trim().split('\n').sort(), ['ready', 'true', 'true'])
   })
 
+  test(`and for the requests of a policy: ${store}`, async () => {
+    const ended = await runNode(
+      `import { Policy } from 'tidegate'
+      const { url, prefix } = given
+      const policy = new Policy({
+        version: 1,
+        store: { ...(url && { url }), prefix, deadline: '60s' },
+        rules: { a: '1/h' },
+        routes: [{ path: '/', rules: 'a', key: 'ip', refund_status: '5xx' }],
+      })
+      const asked = () => policy.admit(policy.request('GET', '/'), { peer: '203.0.113.7' })
+      asked().then(async (admission) => {
+        console.log(admission.status, (await asked()).status, await admission.settle(503), (await asked()).status)
+      })`,
+      given(),
+    )
+    assert.deepEqual({ ...end(ended), out: ended.out }, { ...CLEAN, out: 'null 429 true null\n' })
+  })
+
   test(`a closed limiter lets go, and says so: ${store}`, async () => {
     const ended = await runNode(
       `${LIMITER}
