@@ -3,14 +3,16 @@
 CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
-.PHONY: help demo test test-python lint lint-python wheel-python wheel-release chaos fuzz bench bench-python bench-node
-.PHONY: lua-cost mutants test-servers
+.PHONY: help demo test test-python test-node lint lint-python lint-node wheel-python wheel-release addon-node package-node
+.PHONY: chaos fuzz bench bench-python bench-node lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make test-python   the wheel, in an environment in target/ (PYTHON=python3.12); part of make test"
+	@echo "make test-node     the Node addon, with the packages of its lock file; part of make test (TESTS=tests/exit.test.mjs)"
 	@echo "make wheel-release the wheel and the source distribution as they are published, in target/python/release"
+	@echo "make package-node  the npm packages as they are published, for this platform, in target/node/release"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
@@ -31,6 +33,7 @@ test:
 	$(RUN) tidegate-tests --bin mutants -- --quick
 	$(RUN) tidegate-tests --bin chaos -- --quick
 	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-node
 
 # The environment, and in it the wheel for tests: its servers decide on the clock that a test sets.
 PYTHON ?= python3
@@ -62,9 +65,37 @@ test-python: wheel-python
 	cd bindings-python && TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers $(VENV)/bin/pytest $(TESTS)
 
 lint-python: wheel-python
-	$(VENV)/bin/ruff format --check --config bindings-python/pyproject.toml bindings-python examples
-	$(VENV)/bin/ruff check --config bindings-python/pyproject.toml bindings-python examples
+	$(VENV)/bin/ruff format --check --config bindings-python/pyproject.toml bindings-python examples bindings-node/tests
+	$(VENV)/bin/ruff check --config bindings-python/pyproject.toml bindings-python examples bindings-node/tests
 	cd bindings-python && $(VENV)/bin/mypy && $(VENV)/bin/python -m mypy.stubtest tidegate._tidegate
+
+# The packages of the lock file, and with them the addon for tests: its servers decide on the clock that a test sets.
+NODE = bindings-node
+NODE_READY = $(NODE)/node_modules/.package-lock.json
+
+$(NODE_READY): $(NODE)/package-lock.json
+	cd $(NODE) && npm ci --silent --no-audit --no-fund
+	touch $@
+
+addon-node: $(NODE_READY)
+	cd $(NODE) && npm run --silent build:native -- --features testing -- --locked
+	rm -rf $(NODE)/dist
+	cd $(NODE) && npm run --silent build
+
+# The wheel is for what both do on one key.
+test-node: addon-node wheel-python
+	@scripts/ensure-servers
+	$(CARGO) build --locked -p tidegate-tests --bin servers --bin hammer
+	cd $(NODE) && TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers node --test $(or $(TESTS),tests/*.test.mjs)
+
+lint-node: addon-node
+	cd $(NODE) && npm run --silent lint
+
+# For the oldest C library that can be had, as the wheel: zig links against glibc 2.17.
+package-node: $(NODE_READY) $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $(NODE)/requirements-release.txt
+	cd $(NODE) && PATH="$(VENV)/bin:$$PATH" node scripts/package.mjs $(CURDIR)/target/node/release --release
+	cd $(NODE) && TIDEGATE_PACKAGES=$(CURDIR)/target/node/release node --test tests/package.test.mjs
 
 chaos:
 	@scripts/ensure-servers
@@ -86,6 +117,7 @@ lint:
 	scripts/check-layers
 	scripts/check-release
 	@$(MAKE) --no-print-directory lint-python
+	@$(MAKE) --no-print-directory lint-node
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	else echo "cargo-deny is not here, so licences and sources were not checked. Type: cargo install --locked cargo-deny"; fi
 

@@ -26,7 +26,6 @@ const BYTES_AT = (FIRST + HEAD * MOST) * 8
 const SIZE = 16_384
 /** So many lists of rules are known at once. */
 const MOST_TARGETS = 1_000
-const NONE: CheckOptions = {}
 
 // As a microtask, which no test runner's clock holds back; queueMicrotask is one that they take, and dearer.
 const now = Promise.resolve()
@@ -105,7 +104,7 @@ export class Batch {
     this.#loop.read(this.#submit())
   }
 
-  #write(isPeek: boolean, rules: string | readonly string[], key: Key, options: CheckOptions = NONE): void {
+  #write(isPeek: boolean, rules: string | readonly string[], key: Key, options: CheckOptions | undefined): void {
     const writer = this.#writer
     const target = rules === this.#lastRule ? this.#lastTarget : this.#target(rules)
     const start = writer.used
@@ -117,7 +116,7 @@ export class Batch {
     try {
       const parts = writer.key(key)
       const keyLength = writer.used - start
-      if (options !== NONE) {
+      if (options) {
         judge(options)
         if (options.cost !== undefined) cost = options.cost
         if (options.deadline !== undefined) deadline = milliseconds(options.deadline, 'deadline')
@@ -169,8 +168,8 @@ export class Batch {
   }
 }
 
-/** Refuses what is of another type: core judges the rest. */
-function judge({ cost, limits, requestId }: CheckOptions): void {
+/** @internal Refuses what is of another type: core judges the rest. */
+export function judge({ cost, limits, requestId }: CheckOptions): void {
   if (cost !== undefined && typeof cost !== 'number') {
     throw invalid(`the cost ${String(cost)} is no number; write a whole number from 1`)
   }

@@ -40,8 +40,8 @@ export function thrown(error: unknown): unknown {
   if (!(error instanceof Error) || error instanceof TidegateError) return error
   const code = (error as { code?: unknown }).code
   const known = errorCodes().find((kind) => kind === code)
-  // What is not core's own says that an argument was of another type.
-  return new TidegateError(known ?? 'invalid_request', error.message)
+  if (known) return new TidegateError(known, error.message)
+  return new TidegateError('invalid_request', `an argument is of another type than it must be: ${error.message}`)
 }
 
 /** @internal Calls into the addon, whose errors become what users catch. */

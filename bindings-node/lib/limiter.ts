@@ -1,8 +1,8 @@
-import { Batch, type CheckOptions } from './batch.js'
+import { Batch, judge, type CheckOptions } from './batch.js'
 import type { Decision } from './decision.js'
 import { source, type LimiterOptions } from './document.js'
 import { milliseconds, type Duration } from './duration.js'
-import { calling, thrown } from './errors.js'
+import { calling, invalid, thrown, TidegateError } from './errors.js'
 import { encoded, type Key } from './key.js'
 import { loop, type Counted, type LogEntry } from './loop.js'
 import { Core, type Acquiring } from './native.js'
@@ -77,11 +77,15 @@ export class Limiter {
    * Waits in line until the request may pass, at most `timeout` (10 s unless said): then the decision is a refusal. Those who
    * wait in this process for one rule and key are served in their order.
    */
-  acquire(rule: string, key: Key, options: AcquireOptions = {}): Promise<Decision> {
-    const { cost = 1, limits, deadline, timeout = TIMEOUT, signal } = options
+  acquire(rule: string, key: Key, options?: AcquireOptions): Promise<Decision> {
+    const { cost = 1, limits, deadline, timeout = TIMEOUT, signal } = options ?? {}
     if (signal?.aborted) return Promise.reject(signal.reason)
     let acquiring: Acquiring | undefined
     const decided = loop().call<Decision>((queue, ticket) => {
+      judge({ cost, limits })
+      if (signal && typeof signal.addEventListener !== 'function') {
+        throw invalid("the signal is none; pass an AbortController's signal, or AbortSignal.timeout(...)")
+      }
       const wait = deadline === undefined ? undefined : milliseconds(deadline, 'deadline')
       const most = milliseconds(timeout, 'timeout')
       acquiring = this.#core.acquire(queue, ticket, rule, ...encoded(key), cost, limits, wait, most)
@@ -89,14 +93,29 @@ export class Limiter {
     return signal && acquiring ? this.#abortable(decided, acquiring, signal) : decided
   }
 
-  /** Gives back what a decision charged, by its receipt; tells whether anything was. Once: later calls give nothing back. */
+  /**
+   * Gives back what a decision charged, by its receipt, and tells whether anything was: nothing is for the empty receipt of one
+   * that charged nothing. Once: later calls give nothing back.
+   */
   refund(receipt: string): Promise<boolean> {
-    return loop().call((queue, ticket) => this.#core.refund(queue, ticket, receipt))
+    if (receipt === '') return Promise.resolve(false)
+    return loop().call((queue, ticket) => {
+      if (typeof receipt !== 'string') {
+        throw new TidegateError(
+          'invalid_receipt',
+          `a receipt is text, and not ${typeof receipt}; pass decision.receipt`,
+        )
+      }
+      this.#core.refund(queue, ticket, receipt)
+    })
   }
 
   /** Forgets what a rule has counted for a key. With limits given at calls, write them here too. */
-  reset(rule: string, key: Key, options: { limits?: string | undefined } = {}): Promise<void> {
-    return loop().call((queue, ticket) => this.#core.reset(queue, ticket, rule, ...encoded(key), options.limits))
+  reset(rule: string, key: Key, options?: { limits?: string | undefined }): Promise<void> {
+    return loop().call((queue, ticket) => {
+      judge(options ?? {})
+      this.#core.reset(queue, ticket, rule, ...encoded(key), options?.limits)
+    })
   }
 
   /**
@@ -113,8 +132,11 @@ export class Limiter {
   }
 
   /** The requests that a rule's sliding_window_log has of a key, the oldest first. */
-  log(rule: string, key: Key, options: { limits?: string | undefined } = {}): Promise<LogEntry[]> {
-    return loop().call((queue, ticket) => this.#core.log(queue, ticket, rule, ...encoded(key), options.limits))
+  log(rule: string, key: Key, options?: { limits?: string | undefined }): Promise<LogEntry[]> {
+    return loop().call((queue, ticket) => {
+      judge(options ?? {})
+      this.#core.log(queue, ticket, rule, ...encoded(key), options?.limits)
+    })
   }
 
   /** Waits until the store can be used, at most 5 s unless said; rejects with why it cannot. */
@@ -149,6 +171,8 @@ export class Limiter {
 
   #count(rule: string, key: Key, window: Duration, units: number, start: number | undefined): Promise<Counted> {
     return loop().call((queue, ticket) => {
+      if (typeof units !== 'number')
+        throw invalid(`${String(units)} is no number of units; write a whole number from 0`)
       this.#core.count(queue, ticket, rule, ...encoded(key), milliseconds(window, 'window'), units, start)
     })
   }

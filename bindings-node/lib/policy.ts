@@ -116,10 +116,10 @@ export class Policy {
       try {
         const admission = this.#submit(request, ticket, told)
         // What memory knows, or a refusal that is remembered, is here already.
-        if (admission)
-          loop()
-            .take(ticket)
-            .resolve(admission as never)
+        if (admission) {
+          const call = loop().take(ticket)
+          call.resolve(admission as never)
+        } else loop().hold()
       } catch (error) {
         loop().take(ticket).reject(thrown(error))
       }
