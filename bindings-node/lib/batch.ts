@@ -1,7 +1,8 @@
 import type { Decision } from './decision.js'
 import { invalid, thrown } from './errors.js'
 import { milliseconds, type Duration } from './duration.js'
-import { Writer, type Key } from './key.js'
+import type { Key } from './key.js'
+import { Crossing, soon } from './crossing.js'
 import { loop, type Call } from './loop.js'
 import type { Core } from './native.js'
 
@@ -17,34 +18,25 @@ export interface CheckOptions {
   deadline?: Duration | undefined
 }
 
-/** The numbers that stand first, and those that a check is told in; `src/limiter.rs` reads them. */
-const FIRST = 3
+/** The numbers of a check; `src/limiter.rs` reads them. */
 const HEAD = 9
 /** So many checks leave at once at most. */
 const MOST = 128
-const BYTES_AT = (FIRST + HEAD * MOST) * 8
-const SIZE = 16_384
 /** So many lists of rules are known at once. */
 const MOST_TARGETS = 1_000
-
-// As a microtask, which no test runner's clock holds back; queueMicrotask is one that they take, and dearer.
-const now = Promise.resolve()
-const soon = (work: () => void): void => void now.then(work)
 
 /** @internal The checks of one tick, which cross to the addon in one call. */
 export class Batch {
   readonly #core: Core
   readonly #targets = new Map<string, number>()
   readonly #loop = loop()
-  readonly #writer = new Writer(SIZE, BYTES_AT)
-  #submit!: () => number
-  #shared: Buffer | undefined
-  #count = 0
+  readonly #crossing: Crossing
   #lastRule: string | undefined
   #lastTarget = 0
 
   constructor(core: Core) {
     this.#core = core
+    this.#crossing = new Crossing(HEAD, MOST, (memory) => this.#loop.queue.submitter(core, memory))
   }
 
   /** Adds a check, or a peek; it leaves when this tick's code has run. */
@@ -55,14 +47,15 @@ export class Batch {
     options: CheckOptions | undefined,
   ): Promise<Decision> {
     return new Promise((resolve, reject) => {
+      const crossing = this.#crossing
       try {
         this.#write(isPeek, rules, key, options)
       } catch (error) {
         return reject(thrown(error))
       }
-      this.#writer.numbers[FIRST + this.#count * HEAD] = this.#loop.ticket({ resolve, reject })
-      if (++this.#count === 1) soon(this.#flush)
-      else if (this.#count === MOST) this.#flush()
+      crossing.writer.numbers[crossing.place] = this.#loop.ticket({ resolve, reject })
+      if (++crossing.count === 1) soon(this.#flush)
+      else if (crossing.isFull) crossing.leave()
     })
   }
 
@@ -71,44 +64,27 @@ export class Batch {
    * @throws TidegateError what `add` would reject with, and `invalid_request` where a server would have to be asked.
    */
   now(rules: string | readonly string[], key: Key, options: CheckOptions | undefined): Decision {
+    const crossing = this.#crossing
     this.#flush()
     let decided: Decision | undefined
     let failure: unknown
     this.#write(false, rules, key, options)
     const call: Call = { resolve: (decision: Decision) => (decided = decision), reject: (error) => (failure = error) }
-    this.#writer.numbers[FIRST] = this.#loop.ticket(call)
-    this.#leave(1, true)
+    crossing.writer.numbers[crossing.place] = this.#loop.ticket(call)
+    crossing.count = 1
+    crossing.leave(true)
     if (decided === undefined) throw failure
     return decided
   }
 
   readonly #flush = (): void => {
-    const count = this.#count
-    if (count === 0) return
-    this.#count = 0
-    this.#leave(count, false)
-  }
-
-  #leave(count: number, isHere: boolean): void {
-    const { bytes, numbers } = this.#writer
-    if (bytes !== this.#shared) {
-      // It has grown.
-      this.#shared = bytes
-      this.#submit = this.#loop.queue.submitter(this.#core, bytes)
-    }
-    numbers[0] = count
-    numbers[1] = BYTES_AT
-    numbers[2] = isHere ? 1 : 0
-    // The next ones are written over these.
-    this.#writer.used = BYTES_AT
-    this.#loop.read(this.#submit())
+    if (this.#crossing.count > 0) this.#crossing.leave()
   }
 
   #write(isPeek: boolean, rules: string | readonly string[], key: Key, options: CheckOptions | undefined): void {
-    const writer = this.#writer
+    const { writer, place } = this.#crossing
     const target = rules === this.#lastRule ? this.#lastTarget : this.#target(rules)
     const start = writer.used
-    const at = FIRST + this.#count * HEAD
     let cost = 1
     let deadline = -1
     let limitsLength = -1
@@ -124,14 +100,14 @@ export class Batch {
         if (options.requestId !== undefined) idLength = writer.part(options.requestId)
       }
       const { numbers } = writer
-      numbers[at + 1] = target
-      numbers[at + 2] = cost
-      numbers[at + 3] = isPeek ? 1 : 0
-      numbers[at + 4] = deadline
-      numbers[at + 5] = keyLength
-      numbers[at + 6] = parts
-      numbers[at + 7] = limitsLength
-      numbers[at + 8] = idLength
+      numbers[place + 1] = target
+      numbers[place + 2] = cost
+      numbers[place + 3] = isPeek ? 1 : 0
+      numbers[place + 4] = deadline
+      numbers[place + 5] = keyLength
+      numbers[place + 6] = parts
+      numbers[place + 7] = limitsLength
+      numbers[place + 8] = idLength
     } catch (error) {
       writer.used = start
       throw error

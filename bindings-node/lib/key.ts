@@ -32,11 +32,7 @@ export class Writer {
     if (!Array.isArray(key))
       throw invalid(`a key is text, bytes or a list of them, and not ${kind(key)}; pass String(...)`)
     for (const part of key as readonly (string | Uint8Array)[]) {
-      const place = this.used
-      this.room(4)
-      this.used += 4
-      this.part(part)
-      this.bytes.writeUInt32LE(this.used - place - 4, place)
+      this.told(part)
     }
     return key.length
   }
@@ -51,6 +47,23 @@ export class Writer {
       this.used += part.length
     } else throw invalid(`a part of a key is text or bytes, and not ${kind(part)}; pass String(...) of it`)
     return this.used - start
+  }
+
+  /** Writes text or bytes behind their length. */
+  told(part: string | Uint8Array): void {
+    const place = this.used
+    this.room(4)
+    this.used += 4
+    const length = this.part(part)
+    this.bytes.writeUInt32LE(length, place)
+  }
+
+  /** Writes a header's value behind its length: Node has made a character of each byte of it. */
+  line(value: string): void {
+    const length = value.length
+    this.room(4 + length)
+    this.bytes.writeUInt32LE(length, this.used)
+    this.used += 4 + this.bytes.write(value, this.used + 4, 'latin1')
   }
 
   private text(text: string): void {

@@ -1,8 +1,9 @@
 import { setInterval } from 'node:timers'
 
+import { Admission } from './admission.js'
 import { Decision } from './decision.js'
 import { errorCodes, TidegateError, thrown } from './errors.js'
-import { Queue, takeLog, type Admission } from './native.js'
+import { Queue, takeLog } from './native.js'
 import { report } from './log.js'
 import { Chunk, KIND, RECORD } from './record.js'
 
@@ -24,7 +25,7 @@ export interface LogEntry {
 }
 
 /** What a call answers. */
-type Answer = Decision | boolean | undefined | Counted | LogEntry[] | Admission
+type Answer = Decision | boolean | undefined | Counted | LogEntry[]
 
 /** A call that is to be answered. */
 export interface Call {
@@ -53,7 +54,7 @@ export class Loop {
   #holds = false
 
   constructor() {
-    this.queue.writeInto(this.#chunk.bytes)
+    this.queue.writeInto(this.#chunk.bytes, this.#chunk.kept)
   }
 
   /** The ticket of a call. */
@@ -103,7 +104,7 @@ export class Loop {
       if ((told & LINES) !== 0) report(takeLog())
       if ((told & LEFT) === 0) break
       this.#chunk = chunk.next()
-      this.queue.writeInto(this.#chunk.bytes)
+      this.queue.writeInto(this.#chunk.bytes, this.#chunk.kept)
       told = this.#drain()
     }
     this.hold()
@@ -120,6 +121,7 @@ export class Loop {
       const kind = numbers[record + RECORD.kind]!
       const call = this.take(ticket)
       if (kind === KIND.decision) call.resolve(new Decision(chunk, record) as never)
+      else if (kind === KIND.admission) call.resolve(new Admission(chunk, record) as never)
       else if (kind === KIND.error) call.reject(failed(chunk, record))
       else call.resolve(this.#other(chunk, record, kind, ticket) as never)
     }
@@ -132,14 +134,19 @@ export class Loop {
         return numbers[first] === 1
       case KIND.counted:
         return { total: numbers[first]!, leftMs: numbers[first + 1]!, start: numbers[first + 2]! }
-      case KIND.admission:
-        return this.queue.takeAdmission(ticket)
       case KIND.log:
         return entries(this.queue.takeLog(ticket))
       default:
         return undefined
     }
   }
+}
+
+const fieldNames: string[] = []
+
+/** @internal The name of a field that records tell by its place. */
+export function fieldName(place: number): string {
+  return (fieldNames[place] ??= loop().queue.name(place))
 }
 
 /** @internal The error that a record tells. */

@@ -1,10 +1,11 @@
-import { Admission, Request } from './admission.js'
+import { Requests, type Told } from './admit.js'
+import { Request, type Admission } from './admission.js'
 import { ofDocument, type Format } from './document.js'
 import { milliseconds, type Duration } from './duration.js'
-import { calling, invalid, thrown } from './errors.js'
+import { calling } from './errors.js'
 import { limiterOf, type Limiter } from './limiter.js'
 import { loop } from './loop.js'
-import { PolicyCore, type Admission as NativeAdmission, type Clock } from './native.js'
+import { PolicyCore, type Clock } from './native.js'
 import type { Document, PolicyMetrics } from './types.js'
 
 /** What a policy may be told beside its document. */
@@ -15,23 +16,6 @@ export interface PolicyOptions {
   clock?: Clock | undefined
 }
 
-/** What is told of a request: what it came with, and what the application knows of it. */
-export interface Told {
-  /** Who speaks to the server, as `req.socket.remoteAddress`; `'unix'` on a Unix socket. */
-  readonly peer?: string | null | undefined
-  /** Lines of headers, flat as `req.rawHeaders`: a name, its value, a name, its value. */
-  readonly headers?: readonly string[] | undefined
-  /** Who the user is; nobody if empty. */
-  readonly user?: string | Uint8Array | null | undefined
-  /** What the application supplies under its names: keys, and costs. */
-  readonly values?: { readonly [name: string]: string | Uint8Array | number } | undefined
-  /** The questions of `exempt.app` that the application answers with yes. */
-  readonly answers?: readonly string[] | undefined
-  /** What was decided of this request before: no rule is charged twice on one key. */
-  readonly after?: Admission | null | undefined
-}
-
-const NOTHING: Told = {}
 const READY = 5_000
 
 /**
@@ -46,14 +30,17 @@ const READY = 5_000
  */
 export class Policy {
   readonly #core: PolicyCore
+  readonly #requests: Requests
 
   /**
    * @param document an object, the path of a file, or with a `format` text
    * @throws TidegateError `invalid_document` or `invalid_rule`, with what to write instead. No server is asked yet.
    */
   constructor(document: Document | string, options: PolicyOptions = {}) {
-    this.#core =
+    const core =
       made.get(options) ?? calling(() => new PolicyCore(...ofDocument(document, options.format), options.clock))
+    this.#core = core
+    this.#requests = new Requests(core)
   }
 
   /** The policy of a file, which is read again when it changes; a document that is refused changes nothing. */
@@ -95,7 +82,10 @@ export class Policy {
 
   /** A request, by its method and its path as on the wire, without the query: that chooses its route. */
   request(method: string, path: string): Request {
-    return new Request(calling(() => this.#core.request(method, path)))
+    return new Request(
+      this.#core,
+      calling(() => this.#core.request(method, path)),
+    )
   }
 
   /**
@@ -103,27 +93,18 @@ export class Policy {
    * @throws TidegateError `invalid_request` if there is none of this name.
    */
   named(method: string, route: string): Request {
-    return new Request(calling(() => this.#core.named(method, route)))
+    return new Request(
+      this.#core,
+      calling(() => this.#core.named(method, route)),
+    )
   }
 
   /**
    * Decides whether a request may pass, and charges it. A refusal does not reject, nor does a store that fails: each rule's
    * `on_error` decides, by the deadline. A cost that the application did not supply does, with `invalid_request`.
    */
-  admit(request: Request, told: Told = NOTHING): Promise<Admission> {
-    return new Promise((resolve, reject) => {
-      const ticket = loop().ticket({ resolve: (native: NativeAdmission) => resolve(new Admission(native)), reject })
-      try {
-        const admission = this.#submit(request, ticket, told)
-        // What memory knows, or a refusal that is remembered, is here already.
-        if (admission) {
-          const call = loop().take(ticket)
-          call.resolve(admission as never)
-        } else loop().hold()
-      } catch (error) {
-        loop().take(ticket).reject(thrown(error))
-      }
-    })
+  admit(request: Request, told?: Told): Promise<Admission> {
+    return this.#requests.add(request, told)
   }
 
   /** Waits until the store can be used, at most 5 s unless said; rejects with why it cannot. */
@@ -150,29 +131,6 @@ export class Policy {
   async [Symbol.asyncDispose](): Promise<void> {
     this.close()
   }
-
-  #submit(request: Request, ticket: number, told: Told): NativeAdmission | null {
-    const { peer, headers, user, values, answers, after } = told
-    return this.#core.admit(
-      loop().queue,
-      ticket,
-      request.native,
-      peer,
-      headers as string[] | undefined,
-      user,
-      values && flat(values),
-      answers as string[] | undefined,
-      after?.native,
-    )
-  }
-}
-
-function flat(values: NonNullable<Told['values']>): (string | Uint8Array)[] {
-  return Object.entries(values).flatMap(([name, value]) => {
-    if (typeof value === 'string' || value instanceof Uint8Array) return [name, value]
-    if (typeof value === 'number') return [name, String(value)]
-    throw invalid(`the value ${JSON.stringify(name)} is text, bytes or a number; pass String(...) of it`)
-  })
 }
 
 /** What policies are made of that are not made of documents. */

@@ -1,3 +1,5 @@
+import { Kept } from './native.js'
+
 /**
  * @internal What stands where in the records that the addon writes; `src/record.rs` writes them. A record is numbers, then the
  * bytes that they tell the lengths of: its ticket, its kind, its length in numbers, and what follows of that kind.
@@ -43,12 +45,26 @@ export const LIMIT = {
 /** @internal */
 export const LIMIT_NUMBERS = 12
 
+/** @internal Places of an admission's numbers. Behind them stand the name and the length of each field, and two lengths more. */
+export const ADMISSION = {
+  place: 3,
+  allowed: 4,
+  outcome: 5,
+  shadow: 6,
+  mayRefund: 7,
+  status: 8,
+  fields: 9,
+  numbers: 10,
+} as const
+
 const SIZE = 8192
 
 /** @internal A piece of memory into which the addon writes records, one behind the other and none over another. */
 export class Chunk {
   readonly numbers: Float64Array
   readonly bytes: Buffer
+  /** The admissions among the records. */
+  readonly kept = new Kept()
   /** How many numbers of it have been read. */
   read = 0
 

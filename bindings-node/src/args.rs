@@ -49,3 +49,62 @@ pub(crate) fn key(bytes: &[u8], parts: usize) -> Result<Key> {
     let split: Option<Vec<&[u8]>> = split.collect();
     split.map(Key::parts).ok_or_else(|| invalid("the parts of the key do not fit their lengths"))
 }
+
+/// A number that is an index, or a length.
+pub(crate) fn index(number: f64) -> Result<usize> {
+    Ok(usize::try_from(whole(number, "number")?).unwrap_or(usize::MAX))
+}
+
+/// What JavaScript has written for one call, for many at once: how many they are, where their bytes begin, and a flag; then
+/// so many numbers for each; then the bytes.
+pub(crate) struct Numbers<'a, const COUNT: usize> {
+    heads: std::slice::ChunksExact<'a, u8>,
+    bytes: &'a [u8],
+    pub(crate) flag: bool,
+}
+
+const FIRST: usize = 3;
+const NUMBER: usize = 8;
+
+impl<'a, const COUNT: usize> Numbers<'a, COUNT> {
+    pub(crate) fn new(written: &'a [u8]) -> Numbers<'a, COUNT> {
+        let [count, bytes_at, flag] = numbers(written);
+        let length = index(count).unwrap_or_default() * COUNT * NUMBER;
+        let heads = written.get(FIRST * NUMBER..).and_then(|rest| rest.get(..length)).unwrap_or_default();
+        let bytes = index(bytes_at).ok().and_then(|at| written.get(at..)).unwrap_or_default();
+        Numbers { heads: heads.chunks_exact(COUNT * NUMBER), bytes, flag: flag > 0.0 }
+    }
+
+    /// The numbers of the next.
+    pub(crate) fn next(&mut self) -> Option<[f64; COUNT]> {
+        self.heads.next().map(numbers)
+    }
+
+    /// So many of the bytes; none where the number is below 0.
+    pub(crate) fn take(&mut self, length: f64) -> Result<Option<&'a [u8]>> {
+        if length < 0.0 {
+            return Ok(None);
+        }
+        let taken = self.bytes.split_at_checked(index(length)?);
+        let (first, rest) = taken.ok_or_else(|| invalid("the bytes end too early"))?;
+        self.bytes = rest;
+        Ok(Some(first))
+    }
+
+    /// The bytes behind their length in four.
+    pub(crate) fn text(&mut self) -> Result<&'a [u8]> {
+        let taken = self
+            .bytes
+            .split_first_chunk::<4>()
+            .and_then(|(length, rest)| rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?));
+        let (first, rest) = taken.ok_or_else(|| invalid("the bytes end too early"))?;
+        self.bytes = rest;
+        Ok(first)
+    }
+}
+
+/// The first numbers of some bytes, 0 where they end.
+fn numbers<const COUNT: usize>(bytes: &[u8]) -> [f64; COUNT] {
+    let mut eights = bytes.as_chunks::<NUMBER>().0.iter();
+    std::array::from_fn(|_| eights.next().map_or(0.0, |eight| f64::from_ne_bytes(*eight)))
+}

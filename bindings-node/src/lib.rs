@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "the macro exports nothing of a build for tests"))]
 #![allow(clippy::needless_pass_by_value, reason = "what JavaScript gives comes by value")]
 
+mod admission;
 mod args;
 mod clock;
 mod error;
@@ -21,6 +22,7 @@ mod record;
 use std::collections::HashMap;
 
 use napi_derive::napi;
+use tidegate::http::Outcome;
 use tidegate::{Algorithm, ErrorKind, Origin};
 
 use crate::error::Result;
@@ -38,7 +40,9 @@ pub fn names() -> HashMap<String, Vec<&'static str>> {
     let errors = ErrorKind::ALL.iter().map(|kind| kind.code()).collect();
     let origins = Origin::ALL.iter().map(|origin| origin.name()).collect();
     let algorithms = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-    HashMap::from([("errors".into(), errors), ("origins".into(), origins), ("algorithms".into(), algorithms)])
+    let outcomes = Outcome::ALL.iter().map(|outcome| outcome.name()).collect();
+    let lists = [("errors", errors), ("origins", origins), ("algorithms", algorithms), ("outcomes", outcomes)];
+    lists.into_iter().map(|(what, names)| (what.to_owned(), names)).collect()
 }
 
 /// The JSON Schema of documents.

@@ -7,7 +7,7 @@ use napi::bindgen_prelude::Uint8ArraySlice;
 use napi_derive::napi;
 use tidegate::{Check, Document, Format, Limiter};
 
-use crate::args::{duration, key, whole};
+use crate::args::{Numbers, duration, index, key, whole};
 use crate::clock::Clock;
 use crate::error::{Result, invalid, thrown};
 use crate::queue::{Acquiring, Queue};
@@ -191,42 +191,32 @@ impl Shared {
     }
 }
 
-/// Checks as JavaScript has written them: how many they are, where their bytes begin, and whether they are to be decided here
-/// and now; then each in nine numbers; then the bytes. `lib/batch.ts` writes them.
-pub(crate) struct Asked<'a> {
-    heads: std::slice::ChunksExact<'a, u8>,
-    bytes: &'a [u8],
-    is_here: bool,
-}
-
-const FIRST: usize = 3;
-const HEAD: usize = 9;
-const NUMBER: usize = 8;
+/// Checks as JavaScript has written them, each in nine numbers: its ticket, target, cost, whether it is a peek, its
+/// deadline or -1, the length of its key and of how many parts that is, and the lengths of limits and id or -1; then these.
+/// `lib/batch.ts` writes them.
+pub(crate) struct Asked<'a>(Numbers<'a, 9>);
 
 impl<'a> Asked<'a> {
     pub(crate) fn new(written: &'a [u8]) -> Asked<'a> {
-        let [count, bytes_at, is_here] = numbers(written);
-        let count = index(count).unwrap_or_default() * HEAD * NUMBER;
-        let heads = written.get(FIRST * NUMBER..).and_then(|rest| rest.get(..count)).unwrap_or_default();
-        let bytes = index(bytes_at).ok().and_then(|at| written.get(at..)).unwrap_or_default();
-        Asked { heads: heads.chunks_exact(HEAD * NUMBER), bytes, is_here: is_here > 0.0 }
+        Asked(Numbers::new(written))
     }
 
+    /// Whether they are to be decided here and now.
     pub(crate) fn is_here(&self) -> bool {
-        self.is_here
+        self.0.flag
     }
 
     /// The ticket of the next, and the check.
     pub(crate) fn next<'l>(&mut self, shared: &'l Shared) -> Option<(u64, Result<Check<'l>>)> {
-        let [ticket, head @ ..]: [f64; HEAD] = numbers(self.heads.next()?);
+        let [ticket, head @ ..] = self.0.next()?;
         Some((index(ticket).unwrap_or_default() as u64, self.check(shared, head)))
     }
 
-    fn check<'l>(&mut self, shared: &'l Shared, head: [f64; HEAD - 1]) -> Result<Check<'l>> {
+    fn check<'l>(&mut self, shared: &'l Shared, head: [f64; 8]) -> Result<Check<'l>> {
         let [target, cost, action, deadline, key_length, parts, limits, id] = head;
         // First the bytes: those of the next check come behind them, whatever becomes of this one.
-        let subject = self.take(key_length)?.unwrap_or_default();
-        let (limits, id) = (self.take(limits)?, self.take(id)?);
+        let subject = self.0.take(key_length)?.unwrap_or_default();
+        let (limits, id) = (self.0.take(limits)?, self.0.take(id)?);
         let limiter = shared.open()?;
         let rules = shared.targets.get(index(target)?).ok_or_else(|| invalid("no rules have this number"))?;
         let (subject, names) = (key(subject, index(parts)?)?, rules.iter().map(String::as_str));
@@ -248,27 +238,6 @@ impl<'a> Asked<'a> {
         }
         Ok(check)
     }
-
-    /// So many of the bytes; none where the number is below 0.
-    fn take(&mut self, length: f64) -> Result<Option<&'a [u8]>> {
-        if length < 0.0 {
-            return Ok(None);
-        }
-        let taken = self.bytes.split_at_checked(index(length)?);
-        let (first, rest) = taken.ok_or_else(|| invalid("the bytes of the checks end too early"))?;
-        self.bytes = rest;
-        Ok(Some(first))
-    }
-}
-
-/// The first numbers of some bytes, 0 where they end.
-fn numbers<const COUNT: usize>(bytes: &[u8]) -> [f64; COUNT] {
-    let mut eights = bytes.as_chunks::<NUMBER>().0.iter();
-    std::array::from_fn(|_| eights.next().map_or(0.0, |eight| f64::from_ne_bytes(*eight)))
-}
-
-fn index(number: f64) -> Result<usize> {
-    Ok(usize::try_from(whole(number, "number")?).unwrap_or(usize::MAX))
 }
 
 /// A document from its text, or from the file that a path names.

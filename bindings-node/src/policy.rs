@@ -1,21 +1,72 @@
 //! The policy: a request goes in by its parts, an admission comes out.
 
-use napi::bindgen_prelude::{BufferSlice, Either, Uint8ArraySlice};
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use napi_derive::napi;
 use tidegate::http;
 
+use crate::admission::Kept;
 use crate::args::{duration, whole};
 use crate::clock::Clock;
 use crate::error::{Result, invalid, thrown};
 use crate::limiter::{Core, read};
 use crate::queue::Queue;
-use crate::record::Record;
 
 /// What `Policy` is made of.
 #[napi]
 pub struct PolicyCore {
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// What a core and its functions share.
+#[derive(Default)]
+pub(crate) struct Shared {
     /// None once closed.
     policy: Option<http::Policy>,
+    /// What requests that are admitted name by numbers: themselves, each with whether it is admitted once, and admissions
+    /// before them.
+    pub(crate) requests: Slots<(http::Request, bool)>,
+    pub(crate) before: Slots<http::Admission>,
+}
+
+/// Places that are used again.
+pub(crate) struct Slots<T> {
+    all: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { all: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    fn keep(&mut self, one: T) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            self.all.len() - 1
+        });
+        self.all[place] = Some(one);
+        u32::try_from(place).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Option<&T> {
+        self.all.get(place)?.as_ref()
+    }
+
+    pub(crate) fn take(&mut self, place: usize) -> Option<T> {
+        let taken = self.all.get_mut(place)?.take();
+        self.free.extend(taken.is_some().then_some(place));
+        taken
+    }
+}
+
+impl Shared {
+    pub(crate) fn open(&self) -> Result<&http::Policy> {
+        self.policy.as_ref().ok_or_else(|| invalid("the policy is closed; make another"))
+    }
 }
 
 #[napi]
@@ -65,38 +116,21 @@ impl PolicyCore {
         self.open()?.named(&method, &route).map(Request).map_err(thrown)
     }
 
-    /// Decides whether a request may pass, and charges it. Headers and values are flat: a name, its value, and so on. What is known at once is returned; otherwise none is, and the
-    /// admission comes to the queue.
+    /// The number under which a request is admitted; once, or until it is forgotten.
     #[napi]
-    #[allow(clippy::too_many_arguments, reason = "what can be told of a request")]
-    pub fn admit(
-        &self,
-        queue: &Queue,
-        ticket: f64,
-        request: &Request,
-        peer: Option<String>,
-        headers: Option<Vec<String>>,
-        user: Option<Either<String, Uint8ArraySlice<'_>>>,
-        values: Option<Vec<Either<String, Uint8ArraySlice<'_>>>>,
-        answers: Option<Vec<String>>,
-        after: Option<&Admission>,
-    ) -> Result<Option<Admission>> {
-        self.open()?;
-        let mut request = request.sent(peer, headers);
-        if let Some(user) = user {
-            request = request.user(bytes(&user));
-        }
-        for pair in values.unwrap_or_default().chunks_exact(2) {
-            request = request.value(&String::from_utf8_lossy(bytes(&pair[0])), bytes(&pair[1]));
-        }
-        for question in answers.unwrap_or_default() {
-            request = request.answer_yes(&question);
-        }
-        if let Some(before) = after {
-            request = request.after(&before.0);
-        }
-        let done = request.submit(&queue.completions, whole(ticket, "ticket")?);
-        done.map(|done| done.map(Admission)).map_err(thrown)
+    pub fn keep(&self, request: &Request, once: bool) -> u32 {
+        self.shared.borrow_mut().requests.keep((request.0.clone(), once))
+    }
+
+    #[napi]
+    pub fn forget(&self, number: u32) {
+        self.shared.borrow_mut().requests.take(number as usize);
+    }
+
+    /// The number under which an admission is told of as one before another.
+    #[napi]
+    pub fn keep_before(&self, kept: &Kept, place: u32) -> Result<u32> {
+        Ok(self.shared.borrow_mut().before.keep(kept.admission(place)?))
     }
 
     #[napi]
@@ -132,18 +166,23 @@ impl PolicyCore {
     }
 
     #[napi]
-    pub fn close(&mut self) {
-        self.policy = None;
+    pub fn close(&self) {
+        // Requests that are kept have its connections.
+        drop(self.shared.take());
     }
 }
 
 impl PolicyCore {
     fn of(policy: http::Policy) -> PolicyCore {
-        PolicyCore { policy: Some(policy) }
+        PolicyCore { shared: Rc::new(RefCell::new(Shared { policy: Some(policy), ..Shared::default() })) }
     }
 
-    fn open(&self) -> Result<&http::Policy> {
-        self.policy.as_ref().ok_or_else(|| invalid("the policy is closed; make another"))
+    pub(crate) fn shared(&self) -> Rc<RefCell<Shared>> {
+        Rc::clone(&self.shared)
+    }
+
+    fn open(&self) -> Result<http::Policy> {
+        self.shared.borrow().open().cloned()
     }
 }
 
@@ -203,80 +242,8 @@ impl Request {
     }
 }
 
-fn bytes<'a>(supplied: &'a Either<String, Uint8ArraySlice<'_>>) -> &'a [u8] {
-    match supplied {
-        Either::A(text) => text.as_bytes(),
-        Either::B(bytes) => bytes,
-    }
-}
-
 /// A header's value as it was on the wire: Node makes a character of each of its bytes.
 fn wire(value: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = value.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
     bytes.unwrap_or_else(|| value.as_bytes().to_vec())
-}
-
-/// Whether a request may pass, and what its response is to have.
-#[napi]
-pub struct Admission(pub(crate) http::Admission);
-
-#[napi]
-impl Admission {
-    #[napi(getter)]
-    pub fn allowed(&self) -> bool {
-        self.0.allowed()
-    }
-
-    #[napi(getter)]
-    pub fn outcome(&self) -> &'static str {
-        self.0.outcome().name()
-    }
-
-    #[napi(getter)]
-    pub fn is_shadow(&self) -> bool {
-        self.0.is_shadow()
-    }
-
-    #[napi(getter)]
-    pub fn route(&self) -> Option<&str> {
-        self.0.route()
-    }
-
-    #[napi(getter)]
-    pub fn status(&self) -> Option<u16> {
-        self.0.status()
-    }
-
-    /// Flat: a name, its value, a name, its value.
-    #[napi(getter)]
-    pub fn headers(&self) -> Vec<&str> {
-        self.0.headers().iter().flat_map(|(name, value)| [*name, value.as_str()]).collect()
-    }
-
-    #[napi(getter)]
-    pub fn body(&self) -> Option<&str> {
-        self.0.body()
-    }
-
-    /// Writes its decisions into a chunk as the queue writes those of checks, their places for tickets. Tells where that
-    /// ends; none if they do not fit.
-    #[napi]
-    pub fn decisions(&self, mut chunk: BufferSlice<'_>) -> Option<u32> {
-        let (mut record, mut at) = (Record::default(), 0);
-        for (place, decision) in (0..).zip(self.0.decisions()) {
-            record.decision(place, decision);
-            at = record.write(&mut chunk, at)?;
-        }
-        u32::try_from(at).ok()
-    }
-
-    #[napi]
-    pub fn settle(&self, queue: &Queue, ticket: f64, status: u16) -> Result<()> {
-        self.0.settle(status).submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
-    }
-
-    #[napi]
-    pub fn undo(&self, queue: &Queue, ticket: f64) -> Result<()> {
-        self.0.undo().submit(&queue.completions, whole(ticket, "ticket")?).map_err(thrown)
-    }
 }

@@ -11,11 +11,12 @@ use napi::{Env, Status};
 use napi_derive::napi;
 use tidegate::{Begun, Completed, Completions, ErrorKind, LogEntry, Outcome, Submitted};
 
+use crate::admission::{Admissions, Asked as AskedRequests, Kept};
 use crate::args::{number, whole};
 use crate::error::{Result, invalid};
 use crate::limiter::{Asked, Core};
 use crate::logging;
-use crate::policy::Admission;
+use crate::policy::PolicyCore;
 use crate::record::Record;
 
 /// Said with the place where records end, which is a multiple of 8: that some did not fit, and that there are lines to log.
@@ -46,8 +47,11 @@ struct Told {
     /// Where records are written, and from which byte on.
     chunk: Option<Buffer>,
     at: usize,
+    /// The admissions of which there are records in the chunk.
+    kept: Admissions,
+    /// The names of fields that records tell by their place.
+    names: Vec<&'static str>,
     /// What is no record, and waits to be taken by its ticket.
-    admissions: HashMap<u64, Admission>,
     logs: HashMap<u64, Vec<LogEntry>>,
 }
 
@@ -65,11 +69,17 @@ impl Queue {
         Ok(Queue { completions, told: Rc::default() })
     }
 
-    /// Where records are written from now on, from its beginning.
+    /// Where records are written from now on, from its beginning, and what keeps the admissions among them.
     #[napi]
-    pub fn write_into(&self, chunk: Buffer) {
+    pub fn write_into(&self, chunk: Buffer, kept: &Kept) {
         let mut told = self.told.borrow_mut();
-        (told.chunk, told.at) = (Some(chunk), 0);
+        (told.chunk, told.at, told.kept) = (Some(chunk), 0, kept.all());
+    }
+
+    /// The name of a field that records tell by this place.
+    #[napi]
+    pub fn name(&self, place: u32) -> &'static str {
+        self.told.borrow().names.get(place as usize).copied().unwrap_or_default()
     }
 
     /// A function that writes what has come behind the records before. It says where they end.
@@ -111,11 +121,31 @@ impl Queue {
         })
     }
 
-    /// Takes the admission of a ticket.
+    /// A function that submits the requests which stand in `asked`, and writes what is known at once as `drain` does.
     #[napi]
-    pub fn take_admission(&self, ticket: f64) -> Result<Admission> {
-        let taken = self.told.borrow_mut().admissions.remove(&whole(ticket, "ticket")?);
-        taken.ok_or_else(|| invalid("no admission has come under this ticket"))
+    pub fn admitter<'env>(
+        &self,
+        env: &'env Env,
+        policy: &PolicyCore,
+        asked: Buffer,
+    ) -> napi::Result<Function<'env, (), u32>> {
+        let (completions, told) = (self.completions.clone(), Rc::clone(&self.told));
+        let shared = policy.shared();
+        env.create_function_from_closure("admit", move |_| {
+            let (shared, told) = (&mut *shared.borrow_mut(), &mut *told.borrow_mut());
+            let mut requests = AskedRequests::new(&asked);
+            while let Some((ticket, request)) = requests.next(shared) {
+                match request {
+                    Err(error) => told.failed(ticket, error),
+                    Ok(request) => {
+                        if let Some(done) = request.submit(&completions, ticket).transpose() {
+                            told.ended(ticket, done.map(|admission| Outcome::Admission(Box::new(admission))));
+                        }
+                    }
+                }
+            }
+            Ok(told.tell())
+        })
     }
 
     /// Takes the log of a ticket: a time in microseconds since 1970, units, and so on.
@@ -158,7 +188,10 @@ impl Told {
                 Came::Ended(Ok(Outcome::Decision(decision))) => self.record.decision(ticket, decision),
                 Came::Ended(Ok(Outcome::Refunded(refunded))) => self.record.truth(ticket, *refunded),
                 Came::Ended(Ok(Outcome::Counted(counted))) => self.record.counted(ticket, counted),
-                Came::Ended(Ok(Outcome::Admission(_))) => self.record.admission(ticket),
+                Came::Ended(Ok(Outcome::Admission(admission))) => {
+                    let place = self.kept.borrow().len();
+                    self.record.admission(ticket, place, admission, &mut self.names);
+                }
                 Came::Ended(Ok(Outcome::Log(_))) => self.record.log(ticket),
                 Came::Ended(Ok(_)) => self.record.done(ticket),
             }
@@ -170,7 +203,7 @@ impl Told {
             self.at = end;
             match came {
                 Came::Ended(Ok(Outcome::Admission(admission))) => {
-                    self.admissions.insert(ticket, Admission(*admission));
+                    self.kept.borrow_mut().push(*admission);
                 }
                 Came::Ended(Ok(Outcome::Log(log))) => {
                     self.logs.insert(ticket, log);

@@ -1,6 +1,7 @@
 //! Answers as numbers and bytes in an array that JavaScript reads where and when it needs to. `lib/record.ts` is the other
 //! end, and says what stands where.
 
+use tidegate::http::{Admission, Outcome};
 use tidegate::{Algorithm, Counted, Decision, Error, ErrorKind, LimitDecision, Origin};
 
 use crate::args::number;
@@ -62,9 +63,9 @@ impl Record {
         };
         let limits = decision.limits();
         self.numbers.extend([
-            f64::from(u8::from(record.allowed)),
+            truth(record.allowed),
             place(Origin::ALL, &record.origin),
-            f64::from(u8::from(record.repeat)),
+            truth(record.repeat),
             f64::from(record.limit),
             f64::from(record.remaining),
             time(record.retry_after_ms),
@@ -88,8 +89,8 @@ impl Record {
         let rule = self.text(limit.rule().as_bytes());
         let name = limit.name().map_or(NONE, |name| self.text(name.as_bytes()));
         self.numbers.extend([
-            f64::from(u8::from(limit.allowed())),
-            f64::from(u8::from(limit.enforced())),
+            truth(limit.allowed()),
+            truth(limit.enforced()),
             place(Algorithm::ALL, &limit.algorithm()),
             f64::from(limit.limit()),
             crate::args::milliseconds(limit.window()),
@@ -109,9 +110,9 @@ impl Record {
         self.numbers.extend([place(ErrorKind::ALL, &kind), message]);
     }
 
-    pub(crate) fn truth(&mut self, ticket: u64, truth: bool) {
+    pub(crate) fn truth(&mut self, ticket: u64, is_so: bool) {
         self.begin(ticket, TRUTH);
-        self.numbers.push(f64::from(u8::from(truth)));
+        self.numbers.push(truth(is_so));
     }
 
     pub(crate) fn done(&mut self, ticket: u64) {
@@ -124,14 +125,47 @@ impl Record {
         self.numbers.extend([number(counted.total), number(left), number(counted.start)]);
     }
 
-    /// It waits to be taken, as a log does.
-    pub(crate) fn admission(&mut self, ticket: u64) {
+    /// An admission that is kept at a place. Its fields' names are told by their places in a list, which grows.
+    pub(crate) fn admission(
+        &mut self,
+        ticket: u64,
+        place: usize,
+        admission: &Admission,
+        names: &mut Vec<&'static str>,
+    ) {
         self.begin(ticket, ADMISSION);
+        let fields = admission.headers();
+        self.numbers.extend([
+            length(place),
+            truth(admission.allowed()),
+            self::place(Outcome::ALL, &admission.outcome()),
+            truth(admission.is_shadow()),
+            truth(admission.may_refund()),
+            admission.status().map_or(NONE, f64::from),
+            length(fields.len()),
+        ]);
+        for (name, value) in fields {
+            let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            });
+            let value = self.text(value.as_bytes());
+            self.numbers.extend([length(place), value]);
+        }
+        for text in [admission.body(), admission.route()] {
+            let text = text.map_or(NONE, |text| self.text(text.as_bytes()));
+            self.numbers.push(text);
+        }
     }
 
+    /// It waits to be taken.
     pub(crate) fn log(&mut self, ticket: u64) {
         self.begin(ticket, LOG);
     }
+}
+
+fn truth(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
 }
 
 fn time(milliseconds: Option<u64>) -> f64 {

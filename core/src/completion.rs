@@ -151,10 +151,10 @@ impl Completions {
         Err(Error::new(ErrorKind::InvalidRequest, message))
     }
 
-    /// The place of a check that is about to set out.
-    pub(crate) fn ticket(&self, number: u64, call: Option<(Call, Span)>) -> Ticket {
+    /// The place of a call that is about to set out; of a check with what is decided.
+    pub(crate) fn ticket(&self, number: u64, check: Option<Submission>) -> Ticket {
         self.shared.state().pending.fetch_add(1, Ordering::Relaxed);
-        Ticket { to: Arc::downgrade(&self.shared), number, call, is_open: true }
+        Ticket { to: Arc::downgrade(&self.shared), number, check, is_open: true }
     }
 
     /// Runs a call on the I/O thread, until it ends or nobody waits for it any more. What a limiter has charged then is
@@ -220,9 +220,32 @@ impl std::fmt::Debug for Shared {
 pub(crate) struct Ticket {
     to: Weak<Shared>,
     number: u64,
-    /// Of a check: what is decided.
-    call: Option<(Call, Span)>,
+    check: Option<Submission>,
     is_open: bool,
+}
+
+/// A check on its way to a queue.
+pub(crate) struct Submission {
+    pub(crate) call: Call,
+    pub(crate) span: Span,
+    /// What becomes of its decision.
+    pub(crate) then: Then,
+}
+
+pub(crate) type Then = Box<dyn FnOnce(Decision) -> Outcome + Send>;
+
+impl Submission {
+    fn conclude(self, answer: Answer) -> Outcome {
+        let decision = conclude(self.call, answer);
+        self.span.decided(&decision);
+        (self.then)(decision)
+    }
+}
+
+impl std::fmt::Debug for Submission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Submission").field("call", &self.call).finish_non_exhaustive()
+    }
 }
 
 impl Ticket {
@@ -239,9 +262,9 @@ impl Ticket {
             self.is_open = false;
             return Err(answer);
         }
-        let decision = self.call.take().map(|call| decided(call, answer));
+        let outcome = self.check.take().map(|check| check.conclude(answer));
         // Should the queue be dropped in this very moment, then as if it had been a moment later.
-        let _ = self.push(decision.map(Outcome::Decision).ok_or_else(ended));
+        let _ = self.push(outcome.ok_or_else(ended));
         Ok(())
     }
 }
@@ -250,18 +273,9 @@ impl Drop for Ticket {
     /// Whoever was to answer is gone; the loop must not wait for ever.
     fn drop(&mut self) {
         let Some(shared) = self.to.upgrade().filter(|_| self.is_open) else { return };
-        let result = match self.call.take() {
-            Some(call) => Ok(Outcome::Decision(decided(call, Answer::Failed(ended())))),
-            None => Err(ended()),
-        };
+        let result = self.check.take().map(|check| check.conclude(Answer::Failed(ended()))).ok_or_else(ended);
         shared.push(Completed { ticket: self.number, result });
     }
-}
-
-fn decided((call, span): (Call, Span), answer: Answer) -> Decision {
-    let decision = conclude(call, answer);
-    span.decided(&decision);
-    decision
 }
 
 /// Who waits for a check that is on its way.

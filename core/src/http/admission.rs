@@ -7,6 +7,7 @@ use super::policy::State;
 use super::refusal::{self, Cause};
 use super::several::{self, Asked, all, receipts};
 use super::site::Route;
+use crate::completion::{self, Completions};
 use crate::decision::{Decision, Origin};
 use crate::error::{Error, Result};
 use crate::key::Key;
@@ -35,7 +36,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, in order.
-    pub(crate) const ALL: [Outcome; Outcome::Invalid as usize + 1] = [
+    pub const ALL: &'static [Outcome] = &[
         Outcome::Allowed,
         Outcome::Refused,
         Outcome::Unavailable,
@@ -141,6 +142,12 @@ impl Admission {
     #[must_use]
     pub fn decisions(&self) -> &[Decision] {
         &self.judged.decisions
+    }
+
+    /// Whether its route gives charges back by any status, so that [`settle`](Admission::settle) may have something to do.
+    #[must_use]
+    pub fn may_refund(&self) -> bool {
+        self.judged.outcome == Outcome::Allowed && self.judged.matched().is_some_and(|route| !route.refund.is_empty())
     }
 
     /// Gives the charge back where the route's `refund_status` has the response's status: whether anything was. Once;
@@ -280,6 +287,27 @@ impl Admit {
     }
 
     pub(super) async fn decide(self) -> Result<Admission> {
+        let own = self.decisions().await?;
+        Ok(self.concluded(own))
+    }
+
+    /// Decides for an event loop. Rules on one key, as most requests have, are one check, which needs no task of its own.
+    pub(super) fn submit(self, to: &Completions, ticket: u64) -> Result<Option<Admission>> {
+        let asked = self.asked()?;
+        let [one] = &asked[..] else {
+            return Pending::new(self.decide()).submit_now(to, ticket);
+        };
+        let (state, cost) = (Arc::clone(&self.state), self.cost);
+        let admitted = move |decision| completion::Outcome::from(self.concluded(vec![decision]));
+        let done = one.check(&state, cost).submit_then(to, ticket, Box::new(admitted))?;
+        Ok(done.and_then(|(decision, then)| match then(decision) {
+            completion::Outcome::Admission(admission) => Some(*admission),
+            _ => None,
+        }))
+    }
+
+    /// What becomes of the request, now that what is to be decided of it is.
+    fn concluded(self, mut own: Vec<Decision>) -> Admission {
         let before = self.before.iter();
         // Clients are not told of shadows.
         let told = before.clone().filter(|before| !before.is_shadow());
@@ -287,7 +315,7 @@ impl Admit {
         let mut decided: Vec<Decided> = before.flat_map(|before| before.decided_in(&self.state)).cloned().collect();
         let before = decisions.len();
         if self.known.is_none() {
-            decisions.append(&mut self.decisions().await?);
+            decisions.append(&mut own);
             decided.extend(self.groups.iter().map(|group| (group.key.clone(), self.rules(group).to_vec())));
         }
         let outcome = match (self.known, outcome(&decisions)) {
@@ -296,7 +324,7 @@ impl Admit {
             (None, Outcome::Unlimited) if !decided.is_empty() => Outcome::Allowed,
             (None, outcome) => outcome,
         };
-        Ok(self.told(outcome, decisions, before, decided))
+        self.told(outcome, decisions, before, decided)
     }
 
     fn told(self, outcome: Outcome, decisions: Vec<Decision>, before: usize, decided: Vec<Decided>) -> Admission {
@@ -314,7 +342,11 @@ impl Admit {
         }
     }
 
+    /// What is to be decided; nothing where that is known without asking.
     fn asked(&self) -> Result<Vec<Asked>> {
+        if self.known.is_some() {
+            return Ok(Vec::new());
+        }
         let plan = |group: &Group| match (&group.rules, self.route) {
             (None, Some(route)) => Ok(Arc::clone(&self.state.plans[route][group.place])),
             _ => self.state.limiter.plan_of(self.rules(group)),

@@ -1,10 +1,7 @@
 //! A request in the making: what the framework hands over, asked for no more than its route needs.
 
-use std::future::Future;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use super::admission::{Admission, Admit, Group, LOG};
 use super::client::Peer;
@@ -175,12 +172,9 @@ impl Request {
     /// comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<Option<Admission>> {
         to.takes_calls()?;
-        let mut admission = self.admit();
-        // It sets out from this thread; only what has to be waited for is waited for elsewhere.
-        match pin!(&mut admission).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => done.map(Some),
-            Poll::Pending => admission.submit(to, ticket).map(|()| None),
-        }
+        let (state, route) = (Arc::clone(&self.state), self.route);
+        let submitted = self.judged().and_then(|admit| admit.submit(to, ticket));
+        submitted.or_else(|error| Admission::invalid(state, route, error).map(Some))
     }
 
     fn matched(&self) -> Option<&Route> {

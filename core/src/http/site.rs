@@ -395,6 +395,10 @@ impl Refund {
         Ok(Refund { ranges: shapes.iter().map(range).collect::<Result<_>>()? })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     pub(crate) fn holds(&self, status: u16) -> bool {
         self.ranges.iter().any(|(from, to)| (*from..=*to).contains(&status))
     }

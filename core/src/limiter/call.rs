@@ -9,7 +9,7 @@ use super::{Inner, Limiter, MAX_DEADLINE, line};
 use crate::algorithm::{Step, Tally};
 use crate::blocking;
 use crate::clock;
-use crate::completion::{Completions, Outcome, Submitted};
+use crate::completion::{Completions, Outcome, Submitted, Then};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -48,6 +48,15 @@ impl<T> Pending<T> {
 }
 
 impl<T: Into<Outcome> + 'static> Pending<T> {
+    /// Sets out on this thread; what is known at once is returned. Only what has to be waited for is waited for elsewhere.
+    pub(crate) fn submit_now(mut self, to: &Completions, ticket: u64) -> Result<Option<T>> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match self.0.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(done) => done.map(Some),
+            std::task::Poll::Pending => self.submit(to, ticket).map(|()| None),
+        }
+    }
+
     /// Runs it on the I/O thread, in memory too; the answer comes to the queue under this ticket. For checks there is
     /// [`Check::submit`], which costs less, and for acquires [`Acquire::submit`].
     ///
@@ -226,15 +235,21 @@ impl<'a> Check<'a> {
     /// As [`wait`](Check::wait), and `invalid_request` for a queue that was made before a fork of this process; nothing
     /// comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<Option<Decision>> {
+        let done = self.submit_then(to, ticket, Box::new(Outcome::Decision))?;
+        Ok(done.map(|(decision, _)| decision))
+    }
+
+    /// The same for something that is made of the decision: where that is there at once, it is returned with `then`.
+    pub(crate) fn submit_then(self, to: &Completions, ticket: u64, then: Then) -> Result<Option<(Decision, Then)>> {
         let inner = &self.limiter.inner;
         let call = to.takes_calls().and_then(|()| self.judged()).inspect_err(|error| inner.failed(error))?;
         let span = Span::check(&call);
-        let decision = span.within(|| match inner.decide_here(call) {
-            Ok(decision) => Some(decision),
-            Err((remote, call)) => super::decide::submit(remote, call, &span, to, ticket),
+        let done = span.within(|| match inner.decide_here(call) {
+            Ok(decision) => Some((decision, then)),
+            Err((remote, call)) => super::decide::submit(remote, call, &span, to, ticket, then),
         });
-        decision.iter().for_each(|decision| span.decided(decision));
-        Ok(decision)
+        done.iter().for_each(|(decision, _)| span.decided(decision));
+        Ok(done)
     }
 
     /// The refusal that this process remembers of it, if any, without asking: counted as the check would be. Nothing in

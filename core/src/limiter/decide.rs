@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Inner, Store, ended};
-use crate::completion::{Completions, Waiter};
+use crate::completion::{Completions, Outcome, Submission, Then, Waiter};
 use crate::decision::{Decision, Reply};
 use crate::error::Result;
 use crate::io;
@@ -92,11 +92,23 @@ async fn ask(remote: &Remote, call: Call) -> Decision {
     conclude(call, answer)
 }
 
-/// Asks the store's servers for an event loop, unless the answer is there at once.
-pub(super) fn submit(remote: &Remote, call: Call, span: &Span, to: &Completions, ticket: u64) -> Option<Decision> {
-    let waiter = || Waiter::Queue(to.ticket(ticket, Some((call.clone(), span.clone()))));
+/// Asks the store's servers for an event loop, unless the answer is there at once: then it is the decision that is
+/// returned, and what would have become of it.
+pub(super) fn submit(
+    remote: &Remote,
+    call: Call,
+    span: &Span,
+    to: &Completions,
+    ticket: u64,
+    then: Then,
+) -> Option<(Decision, Then)> {
+    let mut then = Some(then);
+    let waiter = || {
+        let then = then.take().unwrap_or_else(|| Box::new(Outcome::Decision));
+        Waiter::Queue(to.ticket(ticket, Some(Submission { call: call.clone(), span: span.clone(), then })))
+    };
     let begun = remote.store().map_err(Answer::Failed).and_then(|store| store.begin(&call, waiter));
-    begun.err().map(|answer| conclude(call, answer))
+    begun.err().map(|answer| conclude(call, answer)).zip(then)
 }
 
 /// The decision that an answer is, counted.
