@@ -1,5 +1,5 @@
 /**
- * @internal Loads the addon, so that where no binary fits the error says why. `native.ts` has what is in it.
+ * Loads the addon, so that where no binary fits the error says why. `native.ts` has what is in it.
  * @module
  */
 
