@@ -145,11 +145,13 @@ bench-python: $(BENCH_VENV)/ready
 # The addon as it is released, in a folder of its own: the one for tests stays where it is. So do the peers.
 NODE_BENCH = $(CURDIR)/target/node-bench
 
-bindings-node/node_modules/.package-lock.json bindings-node/benches/node_modules/.package-lock.json: \
-		%/node_modules/.package-lock.json: %/package-lock.json
-	cd $* && npm ci --silent && touch node_modules/.package-lock.json
+NODE_BENCH_READY = $(NODE)/benches/node_modules/.package-lock.json
 
-bench-node: bindings-node/node_modules/.package-lock.json bindings-node/benches/node_modules/.package-lock.json
+$(NODE_BENCH_READY): $(NODE)/benches/package-lock.json
+	cd $(NODE)/benches && npm ci --silent --no-audit --no-fund
+	touch $@
+
+bench-node: $(NODE_READY) $(NODE_BENCH_READY)
 	@scripts/ensure-servers
 	@$(CARGO) build --locked --quiet -p tidegate-tests --bin servers
 	@cd bindings-node && npx napi build --release --platform --output-dir $(NODE_BENCH) \
