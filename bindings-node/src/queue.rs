@@ -106,17 +106,19 @@ impl Queue {
             let (shared, told) = (shared.borrow(), &mut *told.borrow_mut());
             let mut checks = Asked::new(&asked);
             let is_here = checks.is_here();
-            while let Some(check) = checks.next(&shared) {
-                match check {
-                    (ticket, Err(error)) => told.failed(ticket, error),
-                    (ticket, Ok(check)) if is_here => told.decide(ticket, check),
-                    (ticket, Ok(check)) => {
-                        if let Some(done) = check.submit(&completions, ticket).transpose() {
-                            told.ended(ticket, done.map(Outcome::Decision));
+            Completions::together(|| {
+                while let Some(check) = checks.next(&shared) {
+                    match check {
+                        (ticket, Err(error)) => told.failed(ticket, error),
+                        (ticket, Ok(check)) if is_here => told.decide(ticket, check),
+                        (ticket, Ok(check)) => {
+                            if let Some(done) = check.submit(&completions, ticket).transpose() {
+                                told.ended(ticket, done.map(Outcome::Decision));
+                            }
                         }
                     }
                 }
-            }
+            });
             Ok(told.tell())
         })
     }
@@ -134,16 +136,18 @@ impl Queue {
         env.create_function_from_closure("admit", move |_| {
             let (shared, told) = (&mut *shared.borrow_mut(), &mut *told.borrow_mut());
             let mut requests = AskedRequests::new(&asked);
-            while let Some((ticket, request)) = requests.next(shared) {
-                match request {
-                    Err(error) => told.failed(ticket, error),
-                    Ok(request) => {
-                        if let Some(done) = request.submit(&completions, ticket).transpose() {
-                            told.ended(ticket, done.map(|admission| Outcome::Admission(Box::new(admission))));
+            Completions::together(|| {
+                while let Some((ticket, request)) = requests.next(shared) {
+                    match request {
+                        Err(error) => told.failed(ticket, error),
+                        Ok(request) => {
+                            if let Some(done) = request.submit(&completions, ticket).transpose() {
+                                told.ended(ticket, done.map(|admission| Outcome::Admission(Box::new(admission))));
+                            }
                         }
                     }
                 }
-            }
+            });
             Ok(told.tell())
         })
     }

@@ -1,5 +1,6 @@
 //! Results for threads that cannot be called: the event loops of other languages.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,7 +15,7 @@ use crate::http::Admission;
 use crate::io;
 use crate::limiter::{Counted, Limiter, LogEntry, conclude, ended};
 use crate::plan::Call;
-use crate::store::redis::Answer;
+use crate::store::redis::{Answer, Together};
 use crate::trace::Span;
 
 /// Results for a thread that must not be called, such as an event loop of another language: for bindings.
@@ -122,6 +123,24 @@ impl Completions {
         Completions { shared: Arc::new(Shared { wake: Box::new(wake), state: PerProcess::new(State::default()) }) }
     }
 
+    /// Does what submits many calls, so that they leave together: checks that are submitted within are sent when it ends.
+    ///
+    /// ```
+    /// # use tidegate::{Completions, Limiter};
+    /// # let completions = Completions::new(|| ());
+    /// # let limiter = Limiter::builder().rule("login", "5/m").build()?;
+    /// let decisions = Completions::together(|| {
+    ///     let submit = |(ticket, user)| limiter.check("login", user).submit(&completions, ticket);
+    ///     (0..).zip(["alice", "bob"]).map(submit).collect::<tidegate::Result<Vec<_>>>()
+    /// })?;
+    /// assert!(decisions.iter().all(Option::is_some), "memory answers at once");
+    /// # Ok::<(), tidegate::Error>(())
+    /// ```
+    pub fn together<T>(submit: impl FnOnce() -> T) -> T {
+        let _until_it_ends = Together::begin();
+        submit()
+    }
+
     /// Takes what has come, the oldest first, and puts it at the end of `into`. What comes from now on wakes again.
     pub fn drain(&self, into: &mut Vec<Completed>) {
         let state = self.shared.state();
@@ -192,14 +211,52 @@ impl Shared {
         self.state.get(State::default)
     }
 
-    fn push(&self, completed: Completed) {
+    fn push(self: &Arc<Shared>, completed: Completed) {
         let mut queue = self.state().completed();
         let wakes = queue.is_empty();
         queue.push(completed);
         drop(queue);
-        if wakes {
+        if wakes && !Rings::wait_for(self) {
             (self.wake)();
         }
+    }
+}
+
+thread_local! {
+    /// The queues that this thread has to wake once it has answered many.
+    static RINGS: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
+}
+
+/// While there is one, what this thread pushes wakes nobody: a loop that is woken for the first of many answers would take
+/// that alone, on a busy machine before the next one is there.
+pub(crate) struct Rings(());
+
+impl Rings {
+    /// None if there is one already, which is the one that counts.
+    pub(crate) fn begin() -> Option<Rings> {
+        RINGS.with_borrow_mut(|queues| match queues {
+            Some(_) => None,
+            None => {
+                *queues = Some(Vec::new());
+                Some(Rings(()))
+            }
+        })
+    }
+
+    fn wait_for(queue: &Arc<Shared>) -> bool {
+        RINGS.with_borrow_mut(|queues| {
+            let Some(queues) = queues else { return false };
+            queues.push(Arc::clone(queue));
+            true
+        })
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        let queues = RINGS.take().unwrap_or_default();
+        // One that panics has been rung all the same.
+        queues.iter().for_each(|queue| drop(catch_unwind(AssertUnwindSafe(|| (queue.wake)()))));
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -30,6 +31,40 @@ fn start() -> Result<Handle> {
     let forever = move || runtime.block_on(std::future::pending::<()>());
     std::thread::Builder::new().name("tidegate-io".into()).spawn(forever).map_err(failed)?;
     Ok(handle)
+}
+
+/// How far beats are apart.
+pub(crate) const BEAT: Duration = Duration::from_millis(5);
+/// So many beats go on when nobody listens any more: one second's.
+const UNHEARD: u32 = 200;
+
+/// Beats for work that has to look up now and then while it waits for something else. A timer of its own would cost each
+/// call a wake-up of the I/O thread: tokio wakes itself for a timer that is the next to end. To be used on the I/O thread.
+#[derive(Debug, Default)]
+pub(crate) struct Beats {
+    beat: Notify,
+    beats: AtomicBool,
+    /// Since somebody has listened.
+    unheard: AtomicU32,
+}
+
+impl Beats {
+    /// Returns at the next beat, within [`BEAT`].
+    pub(crate) async fn next(self: &Arc<Self>) {
+        self.unheard.store(0, Ordering::Relaxed);
+        if !self.beats.swap(true, Ordering::Relaxed) {
+            tokio::spawn(Arc::clone(self).go_on());
+        }
+        self.beat.notified().await;
+    }
+
+    async fn go_on(self: Arc<Self>) {
+        while self.unheard.fetch_add(1, Ordering::Relaxed) < UNHEARD {
+            tokio::time::sleep(BEAT).await;
+            self.beat.notify_waiters();
+        }
+        self.beats.store(false, Ordering::Relaxed);
+    }
 }
 
 /// What the I/O thread owes; none if it is gone, or if this is a child that was forked meanwhile: there nobody answers.

@@ -1,9 +1,10 @@
 //! Checks on their way to one node. What queues while others are in flight leaves together, as one run of the script:
 //! no timer, no delay. A lone check leaves at once.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
@@ -14,10 +15,11 @@ use super::script::{self, Request};
 use super::{Answer, Blame, LATE, RedisStore, SILENCE, is_halfway, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
-use crate::completion::Waiter;
+use crate::completion::{self, Waiter};
 use crate::decision::Reply;
 use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::{self, BEAT};
 use crate::plan::Call;
 use crate::request_id;
 use crate::trace::Span;
@@ -28,8 +30,6 @@ const MOST_TOGETHER: usize = 128;
 const HEAVIEST: usize = 256;
 /// The most runs of the script in flight to one node: one that the server works on, and one on the way.
 const MOST_IN_FLIGHT: usize = 2;
-/// How exact deadlines are while a server keeps calls waiting.
-const TICK: Duration = Duration::from_millis(5);
 /// A call with more to do than this many units of a log leaves alone, so that nobody waits behind it.
 const LIGHT: u32 = 100;
 
@@ -169,13 +169,19 @@ struct State {
 impl Queue {
     /// Queues a job, and sees to it that somebody carries it away. Called on any thread.
     pub(super) fn push(&self, node: &Arc<Node>, job: Job, handle: &Handle) {
-        let mut state = self.state();
-        state.jobs.push_back(job);
-        if state.carriers < MOST_IN_FLIGHT {
-            state.carriers += 1;
-            drop(state);
-            handle.spawn(carry(Arc::clone(node)));
+        self.state().jobs.push_back(job);
+        if !Together::waits_for(node) {
+            self.have_carried(node, handle);
         }
+    }
+
+    /// Sees to it that what has queued is carried away.
+    fn have_carried(&self, node: &Arc<Node>, handle: &Handle) {
+        let mut state = self.state();
+        let needed = state.jobs.len().div_ceil(MOST_TOGETHER).min(MOST_IN_FLIGHT - state.carriers);
+        state.carriers += needed;
+        drop(state);
+        (0..needed).for_each(|_| drop(handle.spawn(carry(Arc::clone(node)))));
     }
 
     /// The next to leave together; with none left the carrier is dismissed.
@@ -215,6 +221,48 @@ impl Queue {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Queue")
+    }
+}
+
+thread_local! {
+    /// The nodes for which this thread has queued what is to leave together.
+    static TOGETHER: RefCell<Option<Vec<Arc<Node>>>> = const { RefCell::new(None) };
+}
+
+/// While there is one, what this thread queues is not carried away: the I/O thread would be woken for the first of many,
+/// and take that alone.
+pub(crate) struct Together(());
+
+impl Together {
+    /// None if there is one already, which is the one that counts.
+    pub(crate) fn begin() -> Option<Together> {
+        TOGETHER.with_borrow_mut(|nodes| match nodes {
+            Some(_) => None,
+            None => {
+                *nodes = Some(Vec::new());
+                Some(Together(()))
+            }
+        })
+    }
+
+    /// Whether a node's queue is to be left for a while.
+    fn waits_for(node: &Arc<Node>) -> bool {
+        TOGETHER.with_borrow_mut(|nodes| {
+            let Some(nodes) = nodes else { return false };
+            if !nodes.iter().any(|other| Arc::ptr_eq(other, node)) {
+                nodes.push(Arc::clone(node));
+            }
+            true
+        })
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        let nodes = TOGETHER.take().unwrap_or_default();
+        // The jobs were queued with this handle at hand.
+        let Ok(handle) = io::handle() else { return };
+        nodes.iter().for_each(|node| node.queue.have_carried(node, handle));
     }
 }
 
@@ -272,6 +320,8 @@ impl Batch {
             outcome => outcome,
         };
         let now = clock::instant();
+        // A loop that waits for several of them is woken for all.
+        let _rung_once = completion::Rings::begin();
         match outcome {
             Ok(Value::Array(replies)) if replies.len() == self.jobs.len() => {
                 for (job, reply) in self.jobs.into_iter().zip(replies) {
@@ -310,7 +360,7 @@ impl Batch {
 
     /// One run of the script. Meanwhile whatever reaches its deadline, here or in the queue, is answered.
     async fn run(&mut self, known: bool) -> Result<Value, Failure> {
-        let (node, link) = (Arc::clone(&self.node), self.link.clone());
+        let (node, link, beats) = (Arc::clone(&self.node), self.link.clone(), Arc::clone(&self.store.beats));
         let command = self.command(known);
         let mut reply = std::pin::pin!(node.send(link, &command, false));
         let begun = clock::instant();
@@ -318,13 +368,18 @@ impl Batch {
         loop {
             let now = clock::instant();
             let next = self.jobs.iter().filter(|job| job.waiter.is_some()).map(|job| job.deadline).min();
-            let tick = match next {
-                // Nobody waits here, and its carrier sees to the queue again.
-                None if now > silent => give_up,
-                next => next.map_or(now + TICK, |next| next.min(now + TICK)),
+            let wait = async {
+                match next {
+                    // Nobody waits here, and its carrier sees to the queue again.
+                    None if now > silent => tokio::time::sleep_until(give_up.into()).await,
+                    Some(next) if next < now + BEAT => tokio::time::sleep_until(next.into()).await,
+                    _ => beats.next().await,
+                }
             };
-            if let Ok(outcome) = tokio::time::timeout_at(tick.into(), reply.as_mut()).await {
-                return outcome;
+            tokio::select! {
+                biased;
+                outcome = reply.as_mut() => return outcome,
+                () = wait => {}
             }
             let now = clock::instant();
             self.jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);

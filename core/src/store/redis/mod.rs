@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::address::{Addresses, Location};
 use self::batch::Job;
+pub(crate) use self::batch::Together;
 pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
 pub(crate) use self::inspect::Inspector;
@@ -39,7 +40,7 @@ use crate::decision::{Decision, Reply};
 use crate::deny_cache::DenyCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork::PerProcess;
-use crate::io;
+use crate::io::{self, Beats};
 use crate::key::{Subject, Suffix};
 use crate::metrics::{Meter, Metrics};
 use crate::plan::Call;
@@ -76,6 +77,8 @@ pub(crate) struct RedisStore {
     prefix: Arc<str>,
     meters: Meters,
     denied: DenyCache,
+    /// For batches that wait.
+    beats: Arc<Beats>,
     /// Decides while the store fails, for rules that want it.
     fallback: OnceLock<MemoryStore>,
     #[cfg(feature = "testing")]
@@ -148,6 +151,7 @@ impl RedisStore {
             prefix: Arc::clone(&config.prefix),
             meters: Meters::default(),
             denied: DenyCache::new(config.deny_cache_max),
+            beats: Arc::default(),
             fallback: OnceLock::new(),
             #[cfg(feature = "testing")]
             given: testing::GivenClock::default(),
