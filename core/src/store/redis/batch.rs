@@ -30,6 +30,8 @@ const MOST_TOGETHER: usize = 128;
 const HEAVIEST: usize = 256;
 /// The most runs of the script in flight to one node: one that the server works on, and one on the way.
 const MOST_IN_FLIGHT: usize = 2;
+/// So many checks are worth a run of the script of their own, beside another.
+const FEW: usize = 4;
 /// A call with more to do than this many units of a log leaves alone, so that nobody waits behind it.
 const LIGHT: u32 = 100;
 
@@ -164,6 +166,8 @@ struct State {
     jobs: VecDeque<Job>,
     /// How many tasks carry jobs away, each with one run of the script in flight.
     carriers: usize,
+    /// How many of them are on their way to their first.
+    coming: usize,
 }
 
 impl Queue {
@@ -178,15 +182,22 @@ impl Queue {
     /// Sees to it that what has queued is carried away.
     fn have_carried(&self, node: &Arc<Node>, handle: &Handle) {
         let mut state = self.state();
-        let needed = state.jobs.len().div_ceil(MOST_TOGETHER).min(MOST_IN_FLIGHT - state.carriers);
+        let idle = MOST_IN_FLIGHT - state.carriers;
+        // Where nothing is in flight, many set out in two parts: while the server works on one, the other is on its way.
+        let parts = if idle == MOST_IN_FLIGHT { state.jobs.len().div_ceil(FEW) } else { 1 };
+        let needed = parts.min(idle).min(state.jobs.len());
         state.carriers += needed;
+        state.coming += needed;
         drop(state);
         (0..needed).for_each(|_| drop(handle.spawn(carry(Arc::clone(node)))));
     }
 
     /// The next to leave together; with none left the carrier is dismissed.
-    fn take(&self) -> Option<Vec<Job>> {
+    fn take(&self, is_first: bool) -> Option<Vec<Job>> {
         let mut state = self.state();
+        // Those who come as well get their part.
+        let part = state.jobs.len().div_ceil(state.coming.max(1));
+        state.coming -= usize::from(is_first);
         if state.jobs.is_empty() {
             state.carriers -= 1;
             return None;
@@ -196,7 +207,7 @@ impl Queue {
             weight += job.weight();
             weight <= HEAVIEST
         };
-        let count = state.jobs.iter().take(MOST_TOGETHER).take_while(fits).count().max(1);
+        let count = state.jobs.iter().take(part.min(MOST_TOGETHER)).take_while(fits).count().max(1);
         Some(state.jobs.drain(..count).collect())
     }
 
@@ -268,7 +279,8 @@ impl Drop for Together {
 
 /// Carries batches away until the queue is empty.
 async fn carry(node: Arc<Node>) {
-    while let Some(mut jobs) = node.queue.take() {
+    let mut is_first = true;
+    while let Some(mut jobs) = node.queue.take(std::mem::take(&mut is_first)) {
         drop_due(&mut jobs);
         let Some(first) = jobs.first() else { continue };
         match node.up() {
