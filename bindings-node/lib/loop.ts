@@ -54,7 +54,7 @@ export class Loop {
   #holds = false
 
   constructor() {
-    this.queue.writeInto(this.#chunk.bytes, this.#chunk.kept)
+    this.#turn(this.#chunk)
   }
 
   /** The ticket of a call. */
@@ -103,11 +103,20 @@ export class Loop {
       this.#answer(chunk, told >>> 3)
       if ((told & LINES) !== 0) report(takeLog())
       if ((told & LEFT) === 0) break
-      this.#chunk = chunk.next()
-      this.queue.writeInto(this.#chunk.bytes, this.#chunk.kept)
+      this.#turn(chunk.next())
       told = this.#drain()
     }
     this.hold()
+  }
+
+  /** Lets go of the admissions that nobody has any more: they hold the store of their policy. */
+  letGo(): void {
+    this.#turn(new Chunk())
+  }
+
+  #turn(chunk: Chunk): void {
+    this.#chunk = chunk
+    this.queue.writeInto(chunk.bytes, chunk.kept)
   }
 
   #answer(chunk: Chunk, end: number): void {

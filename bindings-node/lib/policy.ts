@@ -125,6 +125,7 @@ export class Policy {
   /** Lets go of it, and of its connections where no other policy or limiter has them. */
   close(): void {
     this.#core.close()
+    loop().letGo()
   }
 
   /** The same as `close`, for `await using`. */
