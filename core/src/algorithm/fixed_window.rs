@@ -38,8 +38,11 @@ impl State {
         if !(start..start + charge.window).contains(&charge.at) {
             return 0;
         }
+        // None where the last charge was in an earlier window: that one's count stands, should the clock step back to it.
         let units = charge.units.min(used);
-        self.used = used - units;
+        if units > 0 {
+            self.used = used - units;
+        }
         units
     }
 
