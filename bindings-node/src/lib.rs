@@ -1,8 +1,11 @@
 //! `native`: what JavaScript calls of the core. Nothing is judged here; each file carries one thing over the border.
 //! No other thread ever calls JavaScript: results come through one queue, which the thread of its event loop drains.
 //!
-//! Many checks cross in one call, as numbers and bytes in arrays that are used again, and so do their answers:
-//! `record.rs` and `lib/record.ts` are the two ends of that.
+//! Many checks and requests cross in one call, as numbers and bytes in memory that both sides keep, and so do their answers:
+//! `args.rs` reads what `lib/crossing.ts` has been given, `lib/record.ts` what `record.rs` has written.
+//!
+//! More than the few hundred lines that a binding should have: a third of them is these two forms, which halve what a check
+//! costs. What Node's own types could carry would be a string or an object for each figure.
 
 #![allow(missing_debug_implementations, reason = "JavaScript shows its objects itself")]
 #![allow(unreachable_pub, reason = "what is exported to JavaScript has to be pub for the macro that exports it")]
