@@ -1,6 +1,6 @@
 import { names } from './native.js'
 
-/** What kind of thing went wrong; the same in every language. `docs/errors.md` says what each means. */
+/** What kind of thing went wrong; the same in every language. The README says when each comes. */
 export type ErrorCode =
   | 'invalid_rule'
   | 'invalid_document'

@@ -1,6 +1,10 @@
 // What documents and metrics are made of. The core judges what is written; docs/document.md and docs/http.md say what the
 // fields mean, and a test compares them with the core's schema.
 
+import type { AdmissionOutcome } from './admission.js'
+import type { Algorithm, Origin } from './decision.js'
+import type { ErrorCode } from './errors.js'
+
 /** A duration such as `"100ms"`, or a whole number of milliseconds. */
 export type Wait = string | number
 
@@ -55,8 +59,7 @@ export interface Store {
 export interface LimitTable {
   readonly limit: number
   readonly window: string
-  readonly algorithm?:
-    'sliding_window_log' | 'sliding_window' | 'token_bucket' | 'sliding_window_counter' | 'fixed_window' | 'gcra' | null
+  readonly algorithm?: Algorithm | 'gcra' | null
   readonly burst?: number | null
   readonly precision?: string | null
   readonly name?: string | null
@@ -137,14 +140,14 @@ export interface Document {
 /** How often a rule was answered so. */
 export interface DecisionCount {
   readonly rule: string
-  readonly origin: 'store' | 'deny_cache' | 'local' | 'open' | 'closed'
+  readonly origin: Origin
   readonly allowed: boolean
   readonly count: number
 }
 
 /** How often an error of a kind was raised, or made a failure policy decide. */
 export interface ErrorCount {
-  readonly kind: string
+  readonly kind: ErrorCode
   readonly count: number
 }
 
@@ -180,7 +183,7 @@ export interface Metrics {
 export interface RouteCount {
   readonly route: string
   readonly is_shadow: boolean
-  readonly outcome: 'allowed' | 'refused' | 'unavailable' | 'no_identity' | 'exempt' | 'unlimited' | 'invalid'
+  readonly outcome: AdmissionOutcome
   readonly count: number
 }
 
