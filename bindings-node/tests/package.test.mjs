@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync, readdirSync, statSync } from 'node:fs'
 import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { isBuiltin } from 'node:module'
 import os from 'node:os'
 import path from 'node:path'
 import test, { after, before } from 'node:test'
@@ -95,6 +96,17 @@ test('it asks for no other package but the binaries, each of its own version, an
   assert.ok(Object.keys(optionalDependencies).includes(...platform()))
   assert.deepEqual(new Set(Object.values(optionalDependencies)), new Set([manifest.version]))
   assert.deepEqual(Object.keys(manifest.dependencies ?? {}), [])
+})
+
+test('the frameworks that it is loaded beside are peers, none of which must be there', () => {
+  const { peerDependencies, peerDependenciesMeta } = told('tidegate')
+  const outside = /(?:from |require\()['"]((?:@[\w-]+\/)?[\w-]+)['"]/g
+  const named = files(at('tidegate', 'dist'))
+    .flatMap((name) => [...readFileSync(at('tidegate', 'dist', name), 'utf8').matchAll(outside)])
+    .map(([, name]) => name)
+  const asked = [...new Set(named)].filter((name) => !isBuiltin(name) && name !== 'tidegate').sort()
+  assert.deepEqual(Object.keys(peerDependencies), asked)
+  assert.deepEqual(peerDependenciesMeta, Object.fromEntries(asked.map((name) => [name, { optional: true }])))
 })
 
 test('every subpath can be imported and required, and is one whoever loads it', async () => {
