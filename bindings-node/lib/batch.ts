@@ -20,6 +20,7 @@ export interface CheckOptions {
 
 /** The numbers of a check; `src/limiter.rs` reads them. */
 const HEAD = 9
+const OPTIONS: readonly (keyof CheckOptions)[] = ['cost', 'limits', 'requestId', 'deadline']
 /** So many checks leave at once at most. */
 const MOST = 128
 /** So many lists of rules are known at once. */
@@ -93,7 +94,7 @@ export class Batch {
       const parts = writer.key(key)
       const keyLength = writer.used - start
       if (options) {
-        judge(options)
+        judge(options, OPTIONS)
         if (options.cost !== undefined) cost = options.cost
         if (options.deadline !== undefined) deadline = milliseconds(options.deadline, 'deadline')
         if (options.limits !== undefined) limitsLength = writer.part(options.limits)
@@ -144,8 +145,13 @@ export class Batch {
   }
 }
 
-/** @internal Refuses what is of another type: core judges the rest. */
-export function judge({ cost, limits, requestId }: CheckOptions): void {
+/** @internal Refuses what is not known, which would be ignored, and what is of another type: core judges the rest. */
+export function judge(options: CheckOptions, names: readonly string[]): void {
+  if (typeof options !== 'object') throw invalid(`options are an object, and not ${typeof options}`)
+  for (const name in options) {
+    if (!names.includes(name)) throw invalid(`${name} is no option here; there are ${names.join(', ')}`)
+  }
+  const { cost, limits, requestId } = options
   if (cost !== undefined && typeof cost !== 'number') {
     throw invalid(`the cost ${String(cost)} is no number; write a whole number from 1`)
   }

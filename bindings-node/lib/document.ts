@@ -67,7 +67,8 @@ export function ofDocument(document: Document | string, format?: Format): Source
   return [JSON.stringify(document), 'json']
 }
 
-function refuseOthers(rest: object, known: string): void {
+/** @internal Refuses an option that is not known: it would be ignored. */
+export function refuseOthers(rest: object, known: string): void {
   const [name] = Object.keys(rest)
   if (name !== undefined) throw invalid(`${name} is no option here; there are ${known}`)
 }

@@ -22,6 +22,8 @@ export interface AcquireOptions {
   signal?: AbortSignal | undefined
 }
 
+const ACQUIRE: readonly (keyof AcquireOptions)[] = ['cost', 'limits', 'deadline', 'timeout', 'signal']
+const OF_LIMITS = ['limits']
 const TIMEOUT = 10_000
 const READY = 5_000
 
@@ -82,7 +84,7 @@ export class Limiter {
     if (signal?.aborted) return Promise.reject(signal.reason)
     let acquiring: Acquiring | undefined
     const decided = loop().call<Decision>((queue, ticket) => {
-      judge({ cost, limits })
+      judge(options ?? {}, ACQUIRE)
       if (signal && typeof signal.addEventListener !== 'function') {
         throw invalid("the signal is none; pass an AbortController's signal, or AbortSignal.timeout(...)")
       }
@@ -113,7 +115,7 @@ export class Limiter {
   /** Forgets what a rule has counted for a key. With limits given at calls, write them here too. */
   reset(rule: string, key: Key, options?: { limits?: string | undefined }): Promise<void> {
     return loop().call((queue, ticket) => {
-      judge(options ?? {})
+      judge(options ?? {}, OF_LIMITS)
       this.#core.reset(queue, ticket, rule, ...encoded(key), options?.limits)
     })
   }
@@ -134,7 +136,7 @@ export class Limiter {
   /** The requests that a rule's sliding_window_log has of a key, the oldest first. */
   log(rule: string, key: Key, options?: { limits?: string | undefined }): Promise<LogEntry[]> {
     return loop().call((queue, ticket) => {
-      judge(options ?? {})
+      judge(options ?? {}, OF_LIMITS)
       this.#core.log(queue, ticket, rule, ...encoded(key), options?.limits)
     })
   }

@@ -1,6 +1,6 @@
 import { Requests, type Told } from './admit.js'
 import { Request, type Admission } from './admission.js'
-import { ofDocument, type Format } from './document.js'
+import { ofDocument, refuseOthers, type Format } from './document.js'
 import { milliseconds, type Duration } from './duration.js'
 import { calling } from './errors.js'
 import { limiterOf, type Limiter } from './limiter.js'
@@ -37,8 +37,9 @@ export class Policy {
    * @throws TidegateError `invalid_document` or `invalid_rule`, with what to write instead. No server is asked yet.
    */
   constructor(document: Document | string, options: PolicyOptions = {}) {
-    const core =
-      made.get(options) ?? calling(() => new PolicyCore(...ofDocument(document, options.format), options.clock))
+    const { format, clock, ...rest } = options
+    refuseOthers(rest, 'format and clock')
+    const core = made.get(options) ?? calling(() => new PolicyCore(...ofDocument(document, format), clock))
     this.#core = core
     this.#requests = new Requests(core)
   }

@@ -145,6 +145,19 @@ const REFUSED = {
         () => limiter[name]('jobs', 'x', { limits: 17 }),
       ]),
     ],
+    [
+      /cost is no option here; there are limits/,
+      ['reset', 'log'].map((name) => [`an option of ${name}`, () => limiter[name]('jobs', 'x', { cost: 1 })]),
+    ],
+    [
+      /no option here|an object/,
+      [
+        ['an option that is not known', () => limiter.check('jobs', 'x', { requestID: 'a' })],
+        ['one of peek', () => limiter.peek('jobs', 'x', { costs: 2 })],
+        ['one of acquire', () => limiter.acquire('jobs', 'x', { requestId: 'a' })],
+        ['a cost for options', () => limiter.check('a', 'x', 2)],
+      ],
+    ],
   ],
   unknown_rule: [
     [/there is no|unknown|rule/i, [['', () => limiter.check('login', 'x')]]],
@@ -224,6 +237,7 @@ const UNMADE = {
   'a file that is not there': [() => new Limiter({ document: '/no/such.toml' }), 'invalid_document', /such\.toml/],
   'a format that is none': [() => new Limiter({ document: '{}', format: 'xml' }), 'invalid_request', /toml/],
   'a policy of nothing': [() => new Policy(), 'invalid_request', /document/],
+  'a policy with an unknown option': [() => new Policy({}, { timer: 1 }), 'invalid_request', /timer.*format and clock/],
   'a policy with an unknown rule': [
     () => new Policy({ version: 1, rules: {}, routes: [{ path: '/', rules: 'r', key: 'ip' }] }),
     'invalid_document',
