@@ -171,6 +171,7 @@ function byRule(options: RateLimitOptions): Limit {
     options,
     (error) => console.warn(error),
   )
+  if (options.name === undefined) rule.warnOfName()
   return {
     judge: (c) => judge(options, rule, c),
     answer: (c, next, admission, before) => answer(options, c, next, admission, before),

@@ -198,6 +198,13 @@ export class OneRule {
     return { admission, info: new RateLimitInfo(admission, this.name, key, isKeyed ? undefined : subnet, cost) }
   }
 
+  /** Warns where another limiter has this one's buckets by chance: it has a name that nobody wrote. */
+  warnOfName(): void {
+    if (!this.isNameTaken) return
+    const what = `another limiter on this store is named ${this.name} as well: both share what is used`
+    this.warn(new SetupError('ERR_TIDEGATE_SHARED_NAME', what, "write a name for each, such as name: 'login'"))
+  }
+
   /** An address as the core spells it; null for what is none. */
   addressOf(text: string): string | null {
     return this.bucket?.request.clientAddress({ peer: text }) ?? null

@@ -145,6 +145,7 @@ function byRule(options: RateLimitOptions): Limit {
     options,
     (error) => console.warn(error),
   )
+  if (options.name === undefined) rule.warnOfName()
   return {
     judge: (ctx) => judge(options, rule, ctx),
     answer: (ctx, admission, before) => answer(options, ctx, admission, before),

@@ -235,6 +235,18 @@ test('a store that is down: onError decides', async (t) => {
   assert.deepEqual(await statuses(local, 2), [200, 429])
 })
 
+test('two limiters on one store without a name are told to have one', (t) => {
+  const told = []
+  t.mock.method(console, 'warn', (error) => told.push(error.code))
+  const { policy } = standing(t)
+  rateLimit({ policy, limit: 5 })
+  rateLimit({ policy, limit: 5, name: 'other' })
+  rateLimit({ policy, limit: 5, name: 'other' })
+  assert.deepEqual(told, [])
+  rateLimit({ policy, limit: 100 })
+  assert.deepEqual(told, ['ERR_TIDEGATE_SHARED_NAME'])
+})
+
 test('options that cannot work say what to write', () => {
   for (const [options, code, hint] of [
     [{ store: {} }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write url/],

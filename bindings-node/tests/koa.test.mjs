@@ -198,6 +198,18 @@ for (const [version, Koa] of Object.entries(VERSIONS)) {
   })
 }
 
+test('two limiters on one store without a name are told to have one', (t) => {
+  const told = []
+  t.mock.method(console, 'warn', (error) => told.push(error.code))
+  const { policy } = standing(t)
+  rateLimit({ policy, max: 5 })
+  rateLimit({ policy, max: 5, name: 'other' })
+  rateLimit({ policy, max: 5, name: 'other' })
+  assert.deepEqual(told, [])
+  rateLimit({ policy, max: 100 })
+  assert.deepEqual(told, ['ERR_TIDEGATE_SHARED_NAME'])
+})
+
 test('options that cannot work say what to write', () => {
   for (const [options, code, hint] of [
     [{ db: {} }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write url/],
