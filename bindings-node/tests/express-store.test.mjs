@@ -11,7 +11,7 @@ import express5 from 'express'
 import express4 from 'express4'
 import { Policy } from 'tidegate'
 import { rateLimit } from 'tidegate/express'
-import { own, prefix, shared } from './support/servers.mjs'
+import { killOneMaster, own, prefix, shared } from './support/servers.mjs'
 import { errors, keeper, send, serve, statuses, until } from './support/express.mjs'
 
 setFlagsFromString('--expose-gc')
@@ -168,6 +168,29 @@ test('while Redis hangs, a request is answered by the deadline, as onError says'
     assert.ok(took < GENEROUS_MS, `${took} ms`)
     if (status === 503) assert.match(answer.body, /temporary-reduced-capacity/)
   }
+})
+
+test('a master of a cluster dies: requests are answered by the deadline, and limited again by its replica', async (t) => {
+  const server = await own(t, 'cluster', { hurt: true })
+  const keyGenerator = (request) => request.get('key')
+  const options = { url: server.url, prefix: prefix(), limit: 1, windowMs: '1h', onError: 'deny', keyGenerator }
+  const where = await serve(t, application(express5, limiter(t, { ...options, deadline: '200ms' })))
+  let round = 0
+  /** What one request each of 30 clients gets: of so many, each of the three masters has some. */
+  const clients = async () => {
+    const start = performance.now()
+    const sent = Array.from({ length: 30 }, (_, client) => send(where, { headers: { key: `${round}-${client}` } }))
+    const found = new Set((await Promise.all(sent)).map(({ status }) => status))
+    const took = performance.now() - start
+    assert.ok(took < GENEROUS_MS, `${took} ms`)
+    return found
+  }
+  const allPass = async () => (round++, [...(await clients())].join() === '200')
+  await until(allPass)
+  await killOneMaster(server.url)
+  await until(async () => (round++, [...(await clients())].sort().join() === '200,503'))
+  await until(allPass)
+  assert.deepEqual([...(await clients())], [429])
 })
 
 test('an application starts without Redis, and limits once it is there', async (t) => {

@@ -1,13 +1,11 @@
 // A store that hangs, is down or fails over: each call is answered by its deadline, and the rule says what.
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { connect } from 'node:net'
 import test from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 import { Limiter, Policy, TidegateError } from 'tidegate'
 import { within } from './support/processes.mjs'
-import { own, prefix, shared } from './support/servers.mjs'
+import { killOneMaster, own, prefix, shared } from './support/servers.mjs'
 
 const redis = await shared('server')
 const DEADLINE_MS = 100
@@ -114,23 +112,6 @@ test('a master of a cluster dies: calls are answered by their deadline until its
   const origin = new Set((await within(30_000, Promise.all(calls))).map(({ origin }) => origin))
   assert.deepEqual([...origin], ['store'], 'the replica has taken over')
 })
-
-/** Without a word to its replica. */
-async function killOneMaster(url) {
-  for (const [port] of url.matchAll(/(?<=:)\d+/g)) {
-    if ((await asked(port, 'ROLE')).includes('master')) return asked(port, 'SHUTDOWN NOSAVE NOW FORCE')
-  }
-  assert.fail('there is no master')
-}
-
-/** What a server answers to one command, or nothing if it ends. */
-async function asked(port, command) {
-  const socket = connect(Number(port), '127.0.0.1')
-  socket.write(`${command}\r\n`)
-  const [answer] = await Promise.race([once(socket, 'data'), once(socket, 'close')])
-  socket.destroy()
-  return String(answer)
-}
 
 test('a server that is away from the beginning', async (t) => {
   const hurt = await own(t, 'server')

@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { connect } from 'node:net'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
 import { after } from 'node:test'
@@ -110,6 +111,23 @@ export async function own(t, kind, options) {
   const servers = await start(kind)
   t.after(() => servers.end(options))
   return servers
+}
+
+/** Kills one master of a cluster, without a word to its replica. */
+export async function killOneMaster(url) {
+  for (const [port] of url.matchAll(/(?<=:)\d+/g)) {
+    if ((await asked(port, 'ROLE')).includes('master')) return asked(port, 'SHUTDOWN NOSAVE NOW FORCE')
+  }
+  assert.fail('there is no master')
+}
+
+/** What a server answers to one command, or nothing if it ends. */
+async function asked(port, command) {
+  const socket = connect(Number(port), '127.0.0.1')
+  socket.write(`${command}\r\n`)
+  const [answer] = await Promise.race([once(socket, 'data'), once(socket, 'close')])
+  socket.destroy()
+  return String(answer)
 }
 
 let prefixes = 0
