@@ -1,5 +1,7 @@
 import { debuglog } from 'node:util'
 
+import { invalid } from './errors.js'
+
 /** A line of what Tidegate says of itself: a store that fails, a rule that has changed, a refusal. Never a key or a login. */
 export interface LogLine {
   readonly level: 'error' | 'warn' | 'info' | 'debug' | 'trace'
@@ -17,7 +19,9 @@ let logger: (line: LogLine) => void = toNode
  * `NODE_DEBUG=tidegate` shows. `null` is the default again.
  */
 export function setLogger(to: ((line: LogLine) => void) | null): void {
-  logger = to ?? toNode
+  const next = to ?? toNode
+  if (typeof next !== 'function') throw invalid('a logger is a function of a line, or null')
+  logger = next
 }
 
 /** @internal */

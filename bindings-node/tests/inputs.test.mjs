@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 
-import { Limiter, Policy, TidegateError } from 'tidegate'
+import { Limiter, Policy, TidegateError, setLogger } from 'tidegate'
 import { end, runNode } from './support/processes.mjs'
 import { own, prefix, shared } from './support/servers.mjs'
 
@@ -252,6 +252,11 @@ test('a limiter needs new, and its methods need a limiter', async () => {
   assert.throws(() => Limiter({ rules: RULES }), TypeError)
   const { check } = limiter
   await assert.rejects(async () => check('a', 'x'))
+})
+
+test('a logger is a function', () => {
+  for (const logger of [17, 'console', {}])
+    assert.throws(() => setLogger(logger), isRefused('invalid_request', /logger/))
 })
 
 test('sync checks are of memory, and say so elsewhere', () => {
