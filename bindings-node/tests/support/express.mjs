@@ -59,6 +59,15 @@ export function keeper() {
   return { codes, error: tell, warn: tell }
 }
 
+/** An application that trusts one proxy, so that X-Forwarded-For chooses the client, with one limiter. */
+export function trusting(express, limiter, answer = (request, response) => response.send('ok')) {
+  const app = express().set('trust proxy', 1)
+  app.use(limiter)
+  app.all('/other', (request, response) => response.status(404).send('none'))
+  app.use(answer)
+  return app.use(errors)
+}
+
 /** Hears of errors as an application does, and answers with what they say. */
 export function errors(error, request, response, next) {
   response.status(500).send(`${error.code ?? error.name}: ${error.message}`)
