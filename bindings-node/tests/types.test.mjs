@@ -5,6 +5,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import test from 'node:test'
 import { Limiter, Policy } from 'tidegate'
+import { rateLimit } from 'tidegate/koa'
 
 import { PACKAGE, begin } from './support/processes.mjs'
 
@@ -115,4 +116,10 @@ test('metrics have the fields that are told', async () => {
     line('PolicyMetrics', { ...requests, limiter: { ...server, nodes: [{ address: 'a' }] } }),
   ]
   assert.deepEqual(await refused([...right, ...wrong]), wrong)
+})
+
+test('the most that options take for a limit is what the schema has', () => {
+  const { maximum } = schema.$defs.LimitTable.properties.limit
+  rateLimit({ max: maximum }).close()
+  assert.throws(() => rateLimit({ max: maximum + 1 }), { code: 'ERR_TIDEGATE_LIMIT' })
 })
