@@ -41,7 +41,8 @@ export interface LimitDecision {
   readonly resetAfterMs: number | null
 }
 
-const algorithms = lazily(() => names()['algorithms'] as Algorithm[])
+/** @internal Every algorithm, in the order in which records count them. */
+export const algorithms = lazily(() => names()['algorithms'] as Algorithm[])
 const origins = lazily(() => names()['origins'] as Origin[])
 
 /**

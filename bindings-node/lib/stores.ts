@@ -18,4 +18,5 @@ export type {
 } from './stores/fastify.js'
 export { throttlerStorage, TidegateThrottlerStorage } from './stores/throttler.js'
 export type { ThrottlerRecord, ThrottlerStorageOptions } from './stores/throttler.js'
-export type { Algorithm, OwnSource, SharedSource, SourceOptions } from './stores/source.js'
+export type { OwnSource, SharedSource, SourceOptions } from './stores/source.js'
+export type { Algorithm } from './index.js'

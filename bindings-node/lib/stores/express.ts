@@ -1,21 +1,22 @@
 import { invalid } from '../errors.js'
+import type { Algorithm } from '../index.js'
 import { Charges } from './charges.js'
 import { hits, judgeAlgorithm, judged, limits, Source, waitMs, wholeMs } from './source.js'
-import type { Algorithm, SourceOptions } from './source.js'
+import type { SourceOptions } from './source.js'
 
 /** Options of {@link expressStore}. */
 export type ExpressStoreOptions = SourceOptions & {
   /** The window in milliseconds. The host tells its own in `init`; only who calls the store without one needs this. */
-  windowMs?: number
+  windowMs?: number | undefined
   /**
    * The host's `limit`, and the same number as there. With it the store decides by `algorithm` instead of counting:
    * a refusal then charges nothing.
    */
-  limit?: number
+  limit?: number | undefined
   /** How a store with a `limit` decides: `sliding_window` unless given. */
-  algorithm?: Algorithm
+  algorithm?: Algorithm | undefined
   /** Units that a `token_bucket` admits at once; `limit` unless given. */
-  burst?: number
+  burst?: number | undefined
 }
 
 /** What the store reads of the host's options. */

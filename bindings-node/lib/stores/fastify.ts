@@ -1,6 +1,7 @@
 import { invalid } from '../errors.js'
+import type { Algorithm } from '../index.js'
 import { hits, judgeAlgorithm, judged, limits, Source, waitMs, wholeMs } from './source.js'
-import type { Algorithm, SourceOptions } from './source.js'
+import type { SourceOptions } from './source.js'
 
 /** Options of {@link fastifyStore}. */
 export type FastifyStoreOptions = SourceOptions & {
@@ -8,7 +9,7 @@ export type FastifyStoreOptions = SourceOptions & {
    * How requests are counted, with the plugin's own `max` and `timeWindow`; a refusal then charges nothing. Unless
    * given, the store counts as the plugin's own stores do: windows begin with the first request, refused ones count.
    */
-  algorithm?: Algorithm
+  algorithm?: Algorithm | undefined
 }
 
 /** What the store reads of the plugin's options, and of a route's. */

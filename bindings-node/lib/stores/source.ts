@@ -1,25 +1,22 @@
+import { algorithms } from '../decision.js'
 import { invalid } from '../errors.js'
 import { Limiter } from '../index.js'
-import type { Decision, Duration } from '../index.js'
+import type { Algorithm, Decision, Duration } from '../index.js'
 import type { FakeClock } from '../testing.js'
-
-/** How requests are counted where a store decides itself: `docs/choosing.md` says which is for what. */
-export type Algorithm =
-  'sliding_window' | 'sliding_window_log' | 'token_bucket' | 'sliding_window_counter' | 'fixed_window'
 
 /** State of the store's own, on the server at `url`. */
 export interface OwnSource {
   /** A server, as in a document's `[store]`. In memory without it, unless the environment has a `TIDEGATE_URL`. */
-  url?: string
+  url?: string | undefined
   /**
    * What every stored key begins with: 1 to 64 of `A-Z a-z 0-9 _ . : -`; `tidegate` unless given. Stores of one kind
    * with one prefix on one server share their state.
    */
-  prefix?: string
+  prefix?: string | undefined
   /** How long a call may take before it is an error: 1 ms to 1 minute; 1 s unless given. */
-  deadline?: Duration
+  deadline?: Duration | undefined
   /** A clock for tests; in memory only. */
-  clock?: FakeClock
+  clock?: FakeClock | undefined
   limiter?: never
   rule?: never
 }
@@ -28,9 +25,9 @@ export interface OwnSource {
 export interface SharedSource {
   limiter: Limiter
   /** The rule whose name stands in the stored keys. May be left out where the limiter has one rule. Its limits are not asked. */
-  rule?: string
+  rule?: string | undefined
   /** Keeps apart what stands under one rule: stores with the same rule and prefix share their state. */
-  prefix?: string
+  prefix?: string | undefined
   url?: never
   deadline?: never
   clock?: never
@@ -40,13 +37,6 @@ export interface SharedSource {
 export type SourceOptions = OwnSource | SharedSource
 
 const OPTIONS = ['url', 'prefix', 'deadline', 'clock', 'limiter', 'rule']
-const ALGORITHMS: readonly string[] = [
-  'sliding_window',
-  'sliding_window_log',
-  'token_bucket',
-  'sliding_window_counter',
-  'fixed_window',
-]
 
 /** The limiter and the rule under which a store has its state. */
 export class Source {
@@ -164,8 +154,9 @@ export function wholeMs(of: string, windowMs: number): number {
 }
 
 export function judgeAlgorithm(of: string, algorithm: string): void {
-  if (!ALGORITHMS.includes(algorithm)) {
-    throw invalid(`${of}: algorithm ${JSON.stringify(algorithm)} is not known; write one of ${ALGORITHMS.join(', ')}`)
+  const known: readonly string[] = algorithms()
+  if (!known.includes(algorithm)) {
+    throw invalid(`${of}: algorithm ${JSON.stringify(algorithm)} is not known; write one of ${known.join(', ')}`)
   }
 }
 

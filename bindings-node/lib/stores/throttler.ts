@@ -1,18 +1,18 @@
 import { invalid } from '../errors.js'
 import { TidegateError } from '../index.js'
-import type { Counted, Limiter } from '../index.js'
+import type { Algorithm, Counted, ErrorCode, Limiter } from '../index.js'
 import { hits, judgeAlgorithm, judged, limits, over, Source, waitMs, wholeMs } from './source.js'
-import type { Algorithm, SourceOptions } from './source.js'
+import type { SourceOptions } from './source.js'
 
 /** Options of {@link throttlerStorage}. */
 export type ThrottlerStorageOptions = SourceOptions & {
   /** How hits are counted: `sliding_window` unless given, as throttler's own storage does. */
-  algorithm?: Algorithm
+  algorithm?: Algorithm | undefined
   /**
    * What a store that fails does to a request: `reject` it, which Nest answers with 500, or `allow` it. The guard has
    * no option of its own for it. `reject` unless given.
    */
-  onError?: 'reject' | 'allow'
+  onError?: 'reject' | 'allow' | undefined
 }
 
 /** What throttler's guard is told; times are whole seconds, rounded up. */
@@ -33,7 +33,7 @@ interface Hit {
 }
 
 const NAME = 'throttlerStorage'
-const FAILURES: readonly string[] = [
+const FAILURES: readonly ErrorCode[] = [
   'store_unavailable',
   'timeout',
   'store_refused',

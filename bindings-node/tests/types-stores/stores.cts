@@ -2,6 +2,8 @@
 import { rateLimit } from 'express-rate-limit'
 import { expressStore, fastifyStore, throttlerStorage } from 'tidegate/stores'
 
-export const middleware = rateLimit({ store: expressStore() })
-export const storage = throttlerStorage()
-export const store = fastifyStore()
+// What may be missing in an environment may be given as it is.
+const url = process.env['REDIS_URL']
+export const middleware = rateLimit({ store: expressStore({ url, limit: undefined, algorithm: undefined }) })
+export const storage = throttlerStorage({ url, onError: undefined })
+export const store = fastifyStore({ url })
