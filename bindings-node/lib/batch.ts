@@ -66,10 +66,9 @@ export class Batch {
    */
   now(rules: string | readonly string[], key: Key, options: CheckOptions | undefined): Decision {
     const crossing = this.#crossing
-    this.#flush()
     let decided: Decision | undefined
     let failure: unknown
-    this.#write(false, rules, key, options)
+    this.#write(false, rules, key, options, true)
     const call: Call = { resolve: (decision: Decision) => (decided = decision), reject: (error) => (failure = error) }
     crossing.writer.numbers[crossing.place] = this.#loop.ticket(call)
     crossing.count = 1
@@ -82,24 +81,34 @@ export class Batch {
     if (this.#crossing.count > 0) this.#crossing.leave()
   }
 
-  #write(isPeek: boolean, rules: string | readonly string[], key: Key, options: CheckOptions | undefined): void {
-    const { writer, place } = this.#crossing
-    const target = rules === this.#lastRule ? this.#lastTarget : this.#target(rules)
-    const start = writer.used
+  #write(
+    isPeek: boolean,
+    rules: string | readonly string[],
+    key: Key,
+    options: CheckOptions | undefined,
+    isAlone = false,
+  ): void {
     let cost = 1
     let deadline = -1
-    let limitsLength = -1
-    let idLength = -1
+    let limits: string | undefined
+    let requestId: string | Uint8Array | undefined
+    if (options) {
+      // Before anything is written: what is looked up may be the caller's code, and make checks.
+      judge(options, OPTIONS)
+      ;({ cost = 1, limits, requestId } = options)
+      const wait = options.deadline
+      if (wait !== undefined) deadline = milliseconds(wait, 'deadline')
+    }
+    const target = rules === this.#lastRule ? this.#lastTarget : this.#target(rules)
+    if (isAlone) this.#flush()
+    // Only now: to learn a target may have let those leave that were written.
+    const { writer, place } = this.#crossing
+    const start = writer.used
     try {
       const parts = writer.key(key)
       const keyLength = writer.used - start
-      if (options) {
-        judge(options, OPTIONS)
-        if (options.cost !== undefined) cost = options.cost
-        if (options.deadline !== undefined) deadline = milliseconds(options.deadline, 'deadline')
-        if (options.limits !== undefined) limitsLength = writer.part(options.limits)
-        if (options.requestId !== undefined) idLength = writer.part(options.requestId)
-      }
+      const limitsLength = limits === undefined ? -1 : writer.part(limits)
+      const idLength = requestId === undefined ? -1 : writer.part(requestId)
       const { numbers } = writer
       numbers[place + 1] = target
       numbers[place + 2] = cost
@@ -121,8 +130,8 @@ export class Batch {
     if (!isOne && !(Array.isArray(rules) && rules.every((rule) => typeof rule === 'string'))) {
       throw invalid('a rule is named by text, and several by a list of it')
     }
-    // No name has a control character in it.
-    const name = isOne ? rules : `\n${rules.join('\n')}`
+    // No list is called as another, nor as one rule is, whatever callers make up.
+    const name = isOne && !rules.startsWith('\n') ? rules : `\n${JSON.stringify(rules)}`
     let target = this.#targets.get(name)
     if (target === undefined) {
       if (this.#targets.size === MOST_TARGETS) this.#forgetTargets()
