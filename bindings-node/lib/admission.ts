@@ -1,5 +1,5 @@
 import { Decision } from './decision.js'
-import { invalid, lazily } from './errors.js'
+import { calling, invalid, lazily } from './errors.js'
 import { fieldName, loop } from './loop.js'
 import { names, type PolicyCore, type Request as NativeRequest } from './native.js'
 import { ADMISSION, Chunk, RECORD } from './record.js'
@@ -67,12 +67,12 @@ export class Request {
   clientAddress(
     told: { peer?: string | null | undefined; headers?: readonly string[] | undefined } = {},
   ): string | null {
-    return this.#native.clientAddress(told.peer, told.headers as string[] | undefined)
+    return calling(() => this.#native.clientAddress(told.peer, told.headers as string[] | undefined))
   }
 
   /** The client's address as it stands in keys: IPv6 by its prefix. */
   clientKey(told: { peer?: string | null | undefined; headers?: readonly string[] | undefined } = {}): string | null {
-    return this.#native.clientKey(told.peer, told.headers as string[] | undefined)
+    return calling(() => this.#native.clientKey(told.peer, told.headers as string[] | undefined))
   }
 }
 

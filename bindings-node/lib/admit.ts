@@ -28,6 +28,9 @@ const HEAD = 8
 /** So many requests leave at once at most. */
 const MOST = 128
 const NOTHING: Told = {}
+const NONE: readonly (string | Uint8Array)[] = []
+/** Node's own: a test runner puts another into the module too. */
+const later = setImmediate
 
 /**
  * @internal The requests that came in one turn of the loop, which cross to the addon in one call. Each comes in a callback of
@@ -46,15 +49,13 @@ export class Requests {
   add(request: Request, told: Told = NOTHING): Promise<Admission> {
     return new Promise((resolve, reject) => {
       const crossing = this.#crossing
-      const start = crossing.writer.used
       try {
         this.#write(request, told)
       } catch (error) {
-        crossing.writer.used = start
         return reject(thrown(error))
       }
       crossing.writer.numbers[crossing.place] = this.#loop.ticket({ resolve, reject })
-      if (++crossing.count === 1) setImmediate(this.#flush)
+      if (++crossing.count === 1) later(this.#flush)
       else if (crossing.isFull) crossing.leave()
     })
   }
@@ -64,23 +65,40 @@ export class Requests {
   }
 
   #write(request: Request, { peer, headers, user, values, answers, after }: Told): void {
+    // Before anything is written: what is looked up may be the caller's code.
+    const supplied = values === undefined ? NONE : pairs(values)
+    if (headers !== undefined) judgeHeaders(headers)
+    if (answers !== undefined && !Array.isArray(answers)) throw invalid('answers are a list of questions')
+    if (after && typeof after.before !== 'function') throw invalid('after is the admission before this one')
     const { writer, place } = this.#crossing
     const hasPeer = typeof peer === 'string'
     const hasUser = user !== null && user !== undefined
-    if (hasPeer) writer.told(peer)
-    if (hasUser) writer.told(user)
-    const lines = headers === undefined ? 0 : writeLines(writer, headers)
-    const supplied = values === undefined ? 0 : writeValues(writer, values)
-    if (answers !== undefined) for (const question of answers) writer.told(question)
-    const { numbers } = writer
-    numbers[place + 3] = hasPeer ? 1 : 0
-    numbers[place + 4] = hasUser ? 1 : 0
-    numbers[place + 5] = lines
-    numbers[place + 6] = supplied
-    numbers[place + 7] = answers === undefined ? 0 : answers.length
-    // Last, since these are kept for it.
-    numbers[place + 1] = request.number(this.#core)
-    numbers[place + 2] = after ? after.before(this.#core) : -1
+    const start = writer.used
+    try {
+      if (hasPeer) writer.told(peer)
+      if (hasUser) writer.told(user)
+      const lines = headers === undefined ? 0 : writeLines(writer, headers)
+      for (const part of supplied) writer.told(part)
+      if (answers !== undefined) for (const question of answers) writer.told(question)
+      const { numbers } = writer
+      numbers[place + 3] = hasPeer ? 1 : 0
+      numbers[place + 4] = hasUser ? 1 : 0
+      numbers[place + 5] = lines
+      numbers[place + 6] = supplied.length / 2
+      numbers[place + 7] = answers === undefined ? 0 : answers.length
+      // Last, since these are kept for it.
+      numbers[place + 1] = request.number(this.#core)
+      numbers[place + 2] = after ? after.before(this.#core) : -1
+    } catch (error) {
+      writer.used = start
+      throw error
+    }
+  }
+}
+
+function judgeHeaders(headers: readonly string[]): void {
+  if (!Array.isArray(headers) || headers.length % 2 !== 0) {
+    throw invalid('headers are one flat list, as req.rawHeaders: a name, its value, a name, its value')
   }
 }
 
@@ -93,16 +111,15 @@ function writeLines(writer: Writer, headers: readonly string[]): number {
   return count
 }
 
-function writeValues(writer: Writer, values: NonNullable<Told['values']>): number {
-  let count = 0
+/** Names and what is supplied under them, in one list. */
+function pairs(values: NonNullable<Told['values']>): (string | Uint8Array)[] {
+  const all: (string | Uint8Array)[] = []
   for (const name of Object.keys(values)) {
     const value = values[name]
     if (typeof value !== 'string' && typeof value !== 'number' && !(value instanceof Uint8Array)) {
       throw invalid(`the value ${JSON.stringify(name)} is text, bytes or a number; pass String(...) of it`)
     }
-    writer.told(name)
-    writer.told(typeof value === 'number' ? String(value) : value)
-    count++
+    all.push(name, typeof value === 'number' ? String(value) : value)
   }
-  return count
+  return all
 }

@@ -60,6 +60,7 @@ export class Writer {
 
   /** Writes a header's value behind its length: Node has made a character of each byte of it. */
   line(value: string): void {
+    if (typeof value !== 'string') throw invalid(`a header's value is text, and not ${kind(value)}`)
     const length = value.length
     this.room(4 + length)
     this.bytes.writeUInt32LE(length, this.used)

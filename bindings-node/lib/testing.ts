@@ -1,5 +1,5 @@
 import { milliseconds, type Duration } from './duration.js'
-import { calling } from './errors.js'
+import { calling, invalid } from './errors.js'
 import { Clock } from './native.js'
 
 /** The first of January 2030, UTC: a moment of no importance. */
@@ -12,7 +12,7 @@ const START = 1_893_456_000_000
 export class FakeClock extends Clock {
   /** @param start milliseconds since 1970 */
   constructor(start: number = START) {
-    super(Math.round(start * 1_000))
+    super(microseconds(start))
   }
 
   /** The time in milliseconds since 1970. */
@@ -25,4 +25,10 @@ export class FakeClock extends Clock {
     const micros = Math.round(milliseconds(time, 'time') * 1_000)
     calling(() => (this.micros += micros))
   }
+}
+
+function microseconds(start: number): number {
+  const micros = typeof start === 'number' ? Math.round(start * 1_000) : NaN
+  if (micros >= 0 && micros <= Number.MAX_SAFE_INTEGER) return micros
+  throw invalid(`the start ${String(start)} is no time; write milliseconds since 1970, such as Date.now()`)
 }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 
 import { Limiter, Policy, TidegateError, setLogger } from 'tidegate'
+import { FakeClock } from 'tidegate/testing'
 import { end, runNode } from './support/processes.mjs'
 import { own, prefix, shared } from './support/servers.mjs'
 
@@ -296,4 +297,103 @@ test('no rejection is left unhandled, whatever fails', async (t) => {
   await hurt.do('resume')
   const expected = { code: 0, signal: null, err: '', out: 'AbortError true true true true\n' }
   assert.deepEqual({ ...end(ended), out: ended.out }, expected)
+})
+
+const ROUTES = { version: 1, rules: { a: '5/m' }, routes: [{ path: '/', rules: 'a', key: ['ip', 'app:k'] }] }
+const policyOf = (key = ['ip']) =>
+  new Policy({ ...ROUTES, routes: [{ ...ROUTES.routes[0], key, without_identity: 'refuse' }] })
+
+test('what is told of a request cannot be meant: it rejects, and does not harm those of the same turn', async () => {
+  const policy = policyOf()
+  const one = () => policy.request('GET', '/')
+  const bad = [
+    [one(), { peer: '203.0.113.7', answers: new Set(['x']) }, /list of questions/],
+    [one(), { peer: '203.0.113.7', answers: 'staff' }, /list of questions/],
+    [one(), { peer: '203.0.113.7', headers: { accept: '*/*' } }, /flat list/],
+    [one(), { peer: '203.0.113.7', headers: ['accept'] }, /flat list/],
+    [one(), { peer: '203.0.113.7', headers: ['content-length', 5] }, /header's value/],
+    [one(), { peer: '203.0.113.7', after: {} }, /after/],
+    [one(), { peer: '203.0.113.7', user: 7 }, /text or bytes/],
+    [policyOf().request('GET', '/'), { peer: '203.0.113.7' }, /another policy/],
+  ]
+  for (const [at, [request, told, hint]] of bad.entries()) {
+    const before = policy.admit(one(), { peer: `198.51.100.${at}` })
+    const refused = policy.admit(request, told)
+    const behind = policy.admit(one(), { peer: `198.51.100.${at}` })
+    await assert.rejects(refused, isRefused('invalid_request', hint))
+    assert.deepEqual(await Promise.all([before, behind].map(async (a) => (await a).decisions[0].remaining)), [4, 3])
+  }
+})
+
+test('a check that is made while another is told harms neither', async () => {
+  const ours = limiterOf()
+  let inner
+  const options = {
+    get cost() {
+      inner ??= ours.check('b', 'inner', { cost: 4 })
+      return 2
+    },
+  }
+  const outer = ours.check('a', 'outer', options)
+  assert.deepEqual([(await outer).remaining, (await inner).remaining], [3, 6])
+  inner = undefined
+  assert.equal(ours.checkSync('a', 'sync', options).remaining, 3)
+  assert.equal((await inner).remaining, 2)
+})
+
+test('a request that is admitted while another is told harms neither', async () => {
+  const policy = policyOf(['app:k'])
+  let inner
+  const values = {
+    get k() {
+      inner ??= policy.admit(policy.request('GET', '/'), { values: { k: 'inner' } })
+      return 'outer'
+    },
+  }
+  const outer = policy.admit(policy.request('GET', '/'), { values })
+  for (const admission of [await outer, await inner]) assert.equal(admission.decisions[0].remaining, 4)
+})
+
+test('more lists of rules than are known at once: each check is what it was', async () => {
+  const ours = limiterOf()
+  const unknown = Array.from({ length: 999 }, (_, at) => ours.check(`no${at}`, 'x').catch(({ code }) => code))
+  assert.deepEqual(new Set(await Promise.all(unknown)), new Set(['unknown_rule']))
+  const calls = [ours.check('a', 'a long key', { cost: 3 }), ours.check('b', 'x'), ours.checkAll(['a', 'b'], 'y')]
+  assert.deepEqual(
+    (await Promise.all(calls)).map(({ limit, remaining }) => [limit, remaining]),
+    [[5, 2], [10, 9], [5, 4]], // prettier-ignore
+  )
+})
+
+test('no list of rules is called as another', async () => {
+  const ours = limiterOf()
+  for (const made of ['\na\nb', ['a\nb'], '\n["a","b"]', 'a\nb', ['\na\nb']]) {
+    await assert.rejects(ours.check(made, 'x'), isRefused('unknown_rule', /rule/))
+  }
+  assert.equal((await ours.check(['a', 'b'], 'x')).limits.length, 2)
+  await assert.rejects(ours.check('\na\nb', 'x'), isRefused('unknown_rule', /rule/))
+})
+
+test('a test clock and an address of what is none', () => {
+  for (const start of [NaN, -1, Infinity, 'noon', null, {}, 2 ** 60, 10n]) {
+    assert.throws(() => new FakeClock(start), isRefused('invalid_request', /milliseconds since 1970/))
+  }
+  const request = policyOf().request('GET', '/')
+  for (const told of [{ peer: 5 }, { headers: [1, 2] }]) {
+    assert.throws(() => request.clientAddress(told), isRefused('invalid_request', /type/))
+    assert.throws(() => request.clientKey(told), isRefused('invalid_request', /type/))
+  }
+})
+
+test("a test runner's timers hold nothing back", async () => {
+  const source = `
+    import { mock } from 'node:test'
+    import { Limiter, Policy } from 'tidegate'
+    mock.timers.enable()
+    const policy = new Policy({ version: 1, rules: { a: '5/m' }, routes: [{ path: '/', rules: 'a', key: 'ip' }] })
+    const limiter = new Limiter({ rules: { a: '5/m' }, url: given.url, prefix: given.prefix, deadline: '20s' })
+    const admission = await policy.admit(policy.request('GET', '/'), { peer: '203.0.113.7' })
+    console.log(admission.allowed, (await limiter.check('a', 'x')).allowed)`
+  const ended = await runNode(source, { url: redis.url, prefix: prefix() }, { flags: ['--no-warnings'] })
+  assert.deepEqual({ ...end(ended), out: ended.out }, { code: 0, signal: null, err: '', out: 'true true\n' })
 })
