@@ -181,7 +181,9 @@ export class Limiter {
 
   #abortable(decided: Promise<Decision>, acquiring: Acquiring, signal: AbortSignal): Promise<Decision> {
     return new Promise((resolve, reject) => {
+      let isCalledOff = false
       const abort = (): void => {
+        isCalledOff = true
         acquiring.callOff()
         reject(signal.reason)
       }
@@ -191,7 +193,7 @@ export class Limiter {
         (decision) => {
           end()
           // It was decided before it could be called off, and nobody takes it.
-          if (signal.aborted && decision.receipt) this.refund(decision.receipt).catch(() => undefined)
+          if (isCalledOff && decision.receipt) this.refund(decision.receipt).catch(() => undefined)
           resolve(decision)
         },
         (error: unknown) => {

@@ -67,6 +67,17 @@ for (const [store, url] of Object.entries(stores)) {
     assert.equal((await limiter.peek('a', 'x')).remaining, 0, 'the first one keeps what it was given')
   })
 
+  test(`what a call is given stays charged where its signal did not reach it: ${store}`, async () => {
+    const limiter = limiterOf(url, { a: '5/h' })
+    const off = new AbortController()
+    off.signal.addEventListener('abort', (event) => event.stopImmediatePropagation())
+    const call = limiter.acquire('a', 'x', { signal: off.signal })
+    off.abort()
+    assert.ok((await call).allowed)
+    await sleep(50)
+    assert.equal((await limiter.peek('a', 'x')).remaining, 4)
+  })
+
   test(`a signal keeps no listener of a call that has ended: ${store}`, async () => {
     const limiter = limiterOf(url, { a: '1000/h' })
     const { signal } = new AbortController()
