@@ -68,7 +68,7 @@ impl Beats {
 }
 
 /// What the I/O thread owes; none if it is gone, or if this is a child that was forked meanwhile: there nobody answers.
-pub(crate) async fn owed<T>(receiver: oneshot::Receiver<T>) -> Option<T> {
+pub(crate) async fn owed<T>(receiver: &mut oneshot::Receiver<T>) -> Option<T> {
     in_this_process(receiver).await.and_then(std::result::Result::ok)
 }
 

@@ -413,8 +413,8 @@ impl Inner {
 }
 
 /// The I/O thread answers every call by its deadline, unless it is gone.
-async fn answer<T>(owed: crate::store::redis::Owed<T>) -> Result<T> {
-    io::owed(owed).await.unwrap_or_else(|| Err(ended()))
+async fn answer<T>(mut owed: crate::store::redis::Owed<T>) -> Result<T> {
+    io::owed(&mut owed).await.unwrap_or_else(|| Err(ended()))
 }
 
 pub(crate) fn ended() -> Error {

@@ -2,7 +2,10 @@
 //! nobody is left to take is given back (law 14).
 
 use std::collections::BTreeMap;
+use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::mpsc::{self, Receiver};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidegate::{Begun, Completed, Completions, Decision, Limiter, Origin, Outcome};
@@ -208,4 +211,18 @@ fn a_check_that_nobody_waits_for_any_more_is_given_back() {
     server.resume();
     eventually(PATIENCE, || limiter.metrics().late_refunds == 1);
     eventually(PATIENCE, || limiter.peek("r", "k").sure().remaining() == 1);
+}
+
+#[test]
+fn an_answer_that_has_come_and_is_not_looked_at_any_more_is_given_back() {
+    for_each_server(|place| {
+        let limiter = build(place.real_time_builder(), &[("r", "1/365d")]);
+        let begun = limiter.check("r", "k").begin().expect("the call can be meant");
+        let Begun::Pending(mut pending) = begun else { panic!("a server was to be asked") };
+        assert!(Pin::new(&mut pending).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // Answers come in the order in which their calls set out.
+        eventually(PATIENCE, || limiter.peek("r", "k").sure().remaining() == 0);
+        drop(pending);
+        eventually(PATIENCE, || limiter.peek("r", "k").sure().remaining() == 1);
+    });
 }

@@ -273,9 +273,9 @@ impl Builder {
     pub fn inspect(self, timeout: Duration) -> Pending<Inspection> {
         Pending::new(async move {
             let inspector = self.checked()?.inspector(timeout)?;
-            let (answer, owed) = oneshot::channel();
+            let (answer, mut owed) = oneshot::channel();
             io::handle()?.spawn(async move { drop(answer.send(inspector.inspect().await)) });
-            io::owed(owed).await.ok_or_else(super::ended)
+            io::owed(&mut owed).await.ok_or_else(super::ended)
         })
     }
 

@@ -1,14 +1,18 @@
 //! Who decides a check: this process, where it can, or the store's servers, or the failure policy.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use tokio::sync::oneshot;
 
 use super::{Inner, Store, ended};
 use crate::completion::{Completions, Outcome, Submission, Then, Waiter};
 use crate::decision::{Decision, Reply};
 use crate::error::Result;
+use crate::fork;
 use crate::io;
 use crate::plan::Call;
-use crate::store::redis::{Answer, Remote};
+use crate::store::redis::{Answer, RedisStore, Remote};
 use crate::trace::Span;
 
 impl Inner {
@@ -81,15 +85,50 @@ fn remembered(remote: &Remote, call: &Call) -> Option<Reply> {
 
 /// Asks the store's servers; where they fail, the rule's failure policy decides.
 async fn ask(remote: &Remote, call: Call) -> Decision {
-    let answer = match remote.store().map_err(Answer::Failed).and_then(|store| store.decide(&call)) {
-        Ok(owed) => match (io::owed(owed).await, remote.store()) {
-            (Some(answer), _) => answer,
-            (None, Ok(store)) => store.fall_back(&call, ended()),
-            (None, Err(error)) => Answer::Failed(error),
-        },
-        Err(answer) => answer,
+    let begun = remote.store().map_err(Answer::Failed).and_then(|store| Ok((store, store.decide(&call)?)));
+    let (store, answer) = match begun {
+        Ok(begun) => begun,
+        Err(answer) => return conclude(call, answer),
+    };
+    let (call, answer) = Awaited::new(store, call, answer).answer().await;
+    let answer = match (answer, remote.store()) {
+        (Some(answer), _) => answer,
+        (None, Ok(store)) => store.fall_back(&call, ended()),
+        (None, Err(error)) => Answer::Failed(error),
     };
     conclude(call, answer)
+}
+
+/// An answer on its way. Whoever sends it learns that nobody waits any more; where it had been sent by then, what it charged
+/// is given back here.
+struct Awaited {
+    store: Arc<RedisStore>,
+    /// None once it is answered.
+    call: Option<Call>,
+    answer: oneshot::Receiver<Answer>,
+    generation: u64,
+}
+
+impl Awaited {
+    fn new(store: &Arc<RedisStore>, call: Call, answer: oneshot::Receiver<Answer>) -> Awaited {
+        Awaited { store: Arc::clone(store), call: Some(call), answer, generation: fork::generation() }
+    }
+
+    async fn answer(mut self) -> (Call, Option<Answer>) {
+        let answer = io::owed(&mut self.answer).await;
+        (self.call.take().expect("it is answered once"), answer)
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        // In a child that was forked meanwhile it is the parent's.
+        let Some(call) = self.call.take().filter(|_| self.generation == fork::generation()) else { return };
+        self.answer.close();
+        if let Ok(Answer::Store(reply)) = self.answer.try_recv() {
+            Arc::clone(&self.store).reclaim(call, reply);
+        }
+    }
 }
 
 /// Asks the store's servers for an event loop, unless the answer is there at once: then it is the decision that is

@@ -21,7 +21,6 @@ use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{self, BEAT};
 use crate::plan::Call;
-use crate::request_id;
 use crate::trace::Span;
 
 /// The most checks that leave together: more gain little, and a server runs nothing else meanwhile.
@@ -120,12 +119,8 @@ impl Job {
             }
             (None, answer) => answer.ok().filter(|_| !self.passed),
         };
-        // Under an id of the application's the charge stands: the request may have been sent again meanwhile, and have
-        // passed as a repeat of this one.
-        let is_own = !request_id::is_given(&self.call.id);
-        if let Some(reply) = unclaimed.filter(|reply| reply.is_charged() && is_own) {
-            let Job { store, call, .. } = self;
-            tokio::spawn(async move { store.give_back(call, reply).await });
+        if let Some(reply) = unclaimed {
+            self.store.reclaim(self.call, reply);
         }
     }
 

@@ -45,6 +45,7 @@ use crate::key::{Subject, Suffix};
 use crate::metrics::{Meter, Metrics};
 use crate::plan::Call;
 use crate::receipt::Receipt;
+use crate::request_id;
 use crate::rule::{BoundLimit, OnError};
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 
@@ -323,6 +324,17 @@ impl RedisStore {
             }));
         });
         Ok(receiver)
+    }
+
+    /// Gives back what a reply charged that nobody took, once. Under an id of the application's the charge stands: the
+    /// request may have been sent again meanwhile, and have passed as a repeat of this one.
+    pub(crate) fn reclaim(self: Arc<Self>, call: Call, reply: Reply) {
+        if !reply.is_charged() || request_id::is_given(&call.id) {
+            return;
+        }
+        if let Ok(handle) = io::handle() {
+            handle.spawn(async move { self.give_back(call, reply).await });
+        }
     }
 
     async fn give_back(self: &Arc<Self>, call: Call, reply: Reply) {
