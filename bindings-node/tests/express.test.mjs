@@ -177,9 +177,9 @@ for (const [version, express] of Object.entries(VERSIONS)) {
 
     test('what cannot be a key, a limit or a cost is the application’s error', async (t) => {
       for (const [options, message] of [
-        [{ keyGenerator: () => ({}) }, /tells nobody from others/],
-        [{ keyGenerator: () => [1, {}] }, /tells nobody from others/],
-        [{ keyGenerator: () => true }, /tells nobody from others/],
+        [{ keyGenerator: () => ({}) }, /an object tells nobody from others/],
+        [{ keyGenerator: () => [1, {}] }, /a list tells nobody from others/],
+        [{ keyGenerator: () => true }, /a boolean tells nobody from others/],
         [{ limit: () => NaN }, /ERR_TIDEGATE_LIMIT/],
         [{ limit: () => Infinity }, /skip for requests without a limit/],
         [{ limit: () => undefined }, /ERR_TIDEGATE_LIMIT/],
