@@ -184,9 +184,10 @@ for (const [version, express] of Object.entries(VERSIONS)) {
         [{ limit: () => Infinity }, /skip for requests without a limit/],
         [{ limit: () => undefined }, /ERR_TIDEGATE_LIMIT/],
         [{ limit: () => 2.5 }, /ERR_TIDEGATE_LIMIT/],
-        [{ cost: () => 0 }, /invalid_request/],
+        [{ cost: () => 0 }, /^invalid_request: cost has given 0 for a request; return a whole number from 1 /],
         [{ cost: () => 1.5 }, /invalid_request/],
-        [{ cost: () => undefined }, /invalid_request/],
+        [{ cost: () => undefined }, /^invalid_request: cost has given undefined /],
+        [{ cost: () => '2' }, /^invalid_request: cost has given 2 /],
       ]) {
         const answer = await send(await serve(t, application(rateLimit(options))))
         assert.equal(answer.status, 500, String(message))
