@@ -218,7 +218,8 @@ export function identity(value: unknown): string | Uint8Array | number | null {
       if (!text.includes('[object ')) return text
     }
   }
-  throw new TypeError(`a ${typeof value} tells nobody from others; write text, bytes or a number of it`)
+  const kind = Array.isArray(value) ? 'a list' : typeof value === 'object' ? 'an object' : `a ${typeof value}`
+  throw new TypeError(`${kind} tells nobody from others; write text, bytes or a number of it`)
 }
 
 /** A user as a policy takes it: of a number, text. */

@@ -17,7 +17,7 @@ import {
 } from './index.js'
 import { admissions, RateLimitInfo } from './info.js'
 import { limitRule, type OnError, type RuleDocument, ruleDocument } from './rule-document.js'
-import { SetupError } from './setup.js'
+import { costOf, SetupError } from './setup.js'
 import { place, placeBeside, type Place, storeOf } from './store.js'
 import type { FakeClock } from './testing.js'
 
@@ -189,7 +189,7 @@ export class OneRule {
     const told: Telling = { headers: linesOf(incoming, ACCEPT), values }
     if (this.options.isKeyed) this.addKey(call.key, values)
     else told.peer = call.ip || null
-    const cost = call.cost ?? this.units
+    const cost = this.options.cost === 'told' ? costOf(call.cost) : this.units
     if (this.isCostTold) values['cost'] = cost
     const { policy, request } = this.bucketFor(call)
     const admission = await admitted(policy, request, told, incoming)

@@ -4,7 +4,7 @@ import { source, type LimiterOptions } from './document.js'
 import { milliseconds, type Duration } from './duration.js'
 import { calling, invalid, thrown, TidegateError } from './errors.js'
 import { encoded, type Key } from './key.js'
-import { loop, type Counted, type LogEntry } from './loop.js'
+import { heard, loop, type Counted, type LogEntry } from './loop.js'
 import { Core, type Acquiring } from './native.js'
 import type { Metrics } from './types.js'
 
@@ -48,7 +48,7 @@ export class Limiter {
    * instead. No server is asked yet.
    */
   constructor(options: LimiterOptions) {
-    this.#core = made.get(options) ?? calling(() => new Core(...source(options), options.clock))
+    this.#core = made.get(options) ?? heard(() => calling(() => new Core(...source(options), options.clock)))
     this.#batch = new Batch(this.#core)
   }
 

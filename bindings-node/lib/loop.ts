@@ -177,3 +177,11 @@ let made: Loop | undefined
 export function loop(): Loop {
   return (made ??= new Loop())
 }
+
+/** @internal Makes something of which the core may say something at once: whoever takes that is there before it. */
+export function heard<T>(make: () => T): T {
+  loop()
+  const made = make()
+  report(takeLog())
+  return made
+}

@@ -4,7 +4,7 @@ import { ofDocument, refuseOthers, type Format } from './document.js'
 import { milliseconds, type Duration } from './duration.js'
 import { calling } from './errors.js'
 import { limiterOf, type Limiter } from './limiter.js'
-import { loop } from './loop.js'
+import { heard, loop } from './loop.js'
 import { PolicyCore, type Clock } from './native.js'
 import type { Document, PolicyMetrics } from './types.js'
 
@@ -39,14 +39,14 @@ export class Policy {
   constructor(document: Document | string, options: PolicyOptions = {}) {
     const { format, clock, ...rest } = options
     refuseOthers(rest, 'format and clock')
-    const core = made.get(options) ?? calling(() => new PolicyCore(...ofDocument(document, format), clock))
+    const core = made.get(options) ?? heard(() => calling(() => new PolicyCore(...ofDocument(document, format), clock)))
     this.#core = core
     this.#requests = new Requests(core)
   }
 
   /** The policy of a file, which is read again when it changes; a document that is refused changes nothing. */
   static watch(path: string): Policy {
-    return policyOf(calling(() => PolicyCore.watch(path)))
+    return policyOf(heard(() => calling(() => PolicyCore.watch(path))))
   }
 
   /**

@@ -2,6 +2,8 @@
 
 import { createHash } from 'node:crypto'
 
+import { invalid } from './errors.js'
+
 /**
  * A way in which a limiter was set up that cannot work, or does not do what it seems to. Thrown where it cannot work,
  * otherwise told once to the `logger`.
@@ -22,6 +24,10 @@ export class SetupError extends Error {
 
 /** The options that were given: one that is undefined was not. */
 export function given<T extends object>(options: T): T {
+  if (typeof options !== 'object' || options === null) {
+    const what = `the options are ${options === null ? 'null' : `a ${typeof options}`}`
+    throw new SetupError('ERR_TIDEGATE_TYPE', what, 'write an object of them: { ... }')
+  }
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T
 }
 
@@ -82,6 +88,15 @@ export const MOST = 10_000_000
 export function checkLimit(name: string, limit: unknown): void {
   if (Number.isInteger(limit) && (limit as number) >= 0 && (limit as number) <= MOST) return
   throw new SetupError('ERR_TIDEGATE_LIMIT', `${name} is ${String(limit)}`, `write a whole number from 0 to ${MOST}`)
+}
+
+/**
+ * @param given what a function has given for a request
+ * @throws TidegateError unless it is a whole number from 1 to 10,000,000
+ */
+export function costOf(given: unknown): number {
+  if (Number.isInteger(given) && (given as number) >= 1 && (given as number) <= MOST) return given as number
+  throw invalid(`cost has given ${String(given)} for a request; return a whole number from 1 to ${MOST}`)
 }
 
 /** @throws SetupError unless it is a function or was not given */

@@ -57,6 +57,8 @@ test('what cannot work is refused, with what to write', () => {
     [{ windowMs: Infinity }, 'ERR_TIDEGATE_WINDOW', /'15m'/],
     [{ windowMs: 0.5 }, 'ERR_TIDEGATE_WINDOW', /'15m'/],
     [{ windowMs: new Date() }, 'ERR_TIDEGATE_WINDOW', /'15m'/],
+    ['5/m', 'ERR_TIDEGATE_TYPE', /an object/],
+    [5, 'ERR_TIDEGATE_TYPE', /an object/],
     [{ limit: '5' }, 'ERR_TIDEGATE_TYPE', /limit: Number/],
     [{ max: null }, 'ERR_TIDEGATE_TYPE', /max: Number/],
     [{ cost: '5' }, 'ERR_TIDEGATE_TYPE', /cost: Number/],

@@ -87,6 +87,9 @@ for (const [version, name] of [
     assert.deepEqual([refused.status, error, Date.parse(at) > Date.now()], [429, 'later', true])
     assert.equal((await (await files(2, { 'Api-Key': 'a', Plan: 'pro' })).json()).limit, 100)
 
+    for (const count of ['', '0', '-1', 'many', '1e9', '1&files=2'])
+      assert.equal((await files(count, { 'Api-Key': `of ${count}` })).status, 200, count)
+
     const search = await send(where, { path: '/search' })
     assert.deepEqual([search.body, search.headers['ratelimit']], ['search', '"search";r=9;t=60'])
     assert.deepEqual(await statuses(where, 1, { path: '/items/1' }), [403])
@@ -109,6 +112,8 @@ test('the page’s login by name', async (t) => {
   assert.ok(right.every(({ status }) => status === 200))
   const guesses = await posts(21, where, '/sign-in', { name: 'bob', password: 'guess' })
   assert.deepEqual([guesses[19].status, guesses[20].status], [401, 429])
+  assert.equal((await post(where, '/sign-in', 'name=eve&name=mallory')).status, 401)
+  assert.deepEqual(await statuses(where, 1, { method: 'POST', path: '/sign-in' }), [401])
 })
 
 test('the page from express-rate-limit runs', async (t) => {

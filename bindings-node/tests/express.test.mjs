@@ -177,16 +177,17 @@ for (const [version, express] of Object.entries(VERSIONS)) {
 
     test('what cannot be a key, a limit or a cost is the application’s error', async (t) => {
       for (const [options, message] of [
-        [{ keyGenerator: () => ({}) }, /tells nobody from others/],
-        [{ keyGenerator: () => [1, {}] }, /tells nobody from others/],
-        [{ keyGenerator: () => true }, /tells nobody from others/],
+        [{ keyGenerator: () => ({}) }, /an object tells nobody from others/],
+        [{ keyGenerator: () => [1, {}] }, /a list tells nobody from others/],
+        [{ keyGenerator: () => true }, /a boolean tells nobody from others/],
         [{ limit: () => NaN }, /ERR_TIDEGATE_LIMIT/],
         [{ limit: () => Infinity }, /skip for requests without a limit/],
         [{ limit: () => undefined }, /ERR_TIDEGATE_LIMIT/],
         [{ limit: () => 2.5 }, /ERR_TIDEGATE_LIMIT/],
-        [{ cost: () => 0 }, /invalid_request/],
+        [{ cost: () => 0 }, /^invalid_request: cost has given 0 for a request; return a whole number from 1 /],
         [{ cost: () => 1.5 }, /invalid_request/],
-        [{ cost: () => undefined }, /invalid_request/],
+        [{ cost: () => undefined }, /^invalid_request: cost has given undefined /],
+        [{ cost: () => '2' }, /^invalid_request: cost has given 2 /],
       ]) {
         const answer = await send(await serve(t, application(rateLimit(options))))
         assert.equal(answer.status, 500, String(message))

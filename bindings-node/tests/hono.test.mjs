@@ -203,7 +203,7 @@ test('what functions throw goes to onError, and so does a request without a sock
   const answer = await send(await app(t, broken))
   assert.deepEqual([answer.status, answer.body], [500, 'TypeError: no key'])
   const cost = rateLimit({ policy, limit: 5, name: 'cost', cost: () => -1 })
-  assert.match((await send(await app(t, cost))).body, /^invalid_request: /)
+  assert.match((await send(await app(t, cost))).body, /^invalid_request: cost has given -1 /)
 
   const offline = new Hono()
   offline.onError((error, c) => c.text(error.code, 500))
@@ -249,6 +249,7 @@ test('two limiters on one store without a name are told to have one', (t) => {
 
 test('options that cannot work say what to write', () => {
   for (const [options, code, hint] of [
+    ['5/m', 'ERR_TIDEGATE_TYPE', /an object/],
     [{ store: {} }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write url/],
     [{ legacyHeaders: true }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /http\.headers/],
     [{ windowMS: 5 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write windowMs/],

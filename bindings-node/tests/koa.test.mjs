@@ -212,6 +212,8 @@ test('two limiters on one store without a name are told to have one', (t) => {
 
 test('options that cannot work say what to write', () => {
   for (const [options, code, hint] of [
+    [5, 'ERR_TIDEGATE_TYPE', /an object/],
+    [null, 'ERR_TIDEGATE_TYPE', /an object/],
     [{ db: {} }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write url/],
     [{ driver: 'memory' }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /leave it out/],
     [{ durations: 5 }, 'ERR_TIDEGATE_UNKNOWN_OPTION', /write duration/],

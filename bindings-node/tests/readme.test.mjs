@@ -31,3 +31,7 @@ test('every code of an error is told', async () => {
     console.log(JSON.stringify(names().errors))`)
   for (const code of JSON.parse(out)) assert.ok(readme.includes(`\`${code}\``), code)
 })
+
+test('what the package says by itself is told of, and who takes it', () => {
+  for (const name of ['TidegateWarning', 'setLogger', 'NODE_DEBUG=tidegate']) assert.ok(readme.includes(name), name)
+})

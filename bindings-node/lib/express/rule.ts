@@ -3,7 +3,7 @@ import type { NextFunction, Response } from 'express'
 import { identity, isPromise, linesOf, listen, refuse, setFields, type Telling } from '../http.js'
 import type { Admission, Document, Policy, Request as Asked } from '../index.js'
 import { limitRule, ruleDocument } from '../rule-document.js'
-import { MOST } from '../setup.js'
+import { costOf, MOST } from '../setup.js'
 import { type Place, place, placeBeside, type Store, storeOf } from '../store.js'
 import { ipKeyGenerator } from './address.js'
 import { type Checks, SetupError } from './checks.js'
@@ -148,7 +148,7 @@ export class RuleLimit {
     call.told.values = values
     if (this.isKeyed) this.hearKey(hear, request, (key) => this.keyed(call, values, key))
     if (typeof limit === 'function') hear(limit, (limit) => (call.bucket = this.bucketOf(limit)))
-    if (typeof cost === 'function') hear(cost, (cost) => (call.cost = values['cost'] = cost))
+    if (typeof cost === 'function') hear(cost, (cost) => (call.cost = values['cost'] = costOf(cost)))
     else if (this.isCostTold) values['cost'] = call.cost
     return waits.length === 0 ? call : Promise.all(waits).then(() => call)
   }
