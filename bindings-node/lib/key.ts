@@ -7,6 +7,7 @@ import { invalid } from './errors.js'
 export type Key = string | Uint8Array | readonly (string | Uint8Array)[]
 
 const LONG = 64
+const BEYOND_BYTES = /[^\u0000-\u00ff]/
 
 /** @internal Memory in which bytes are written one after the other, behind numbers; it grows as they need it. */
 export class Writer {
@@ -58,9 +59,10 @@ export class Writer {
     this.bytes.writeUInt32LE(length, place)
   }
 
-  /** Writes a header's value behind its length: Node has made a character of each byte of it. */
+  /** Writes a header's value behind its length: Node has made a character of each byte of it. Text of others is UTF-8. */
   line(value: string): void {
     if (typeof value !== 'string') throw invalid(`a header's value is text, and not ${kind(value)}`)
+    if (BEYOND_BYTES.test(value)) return this.told(value)
     const length = value.length
     this.room(4 + length)
     this.bytes.writeUInt32LE(length, this.used)

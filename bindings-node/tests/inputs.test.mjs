@@ -385,6 +385,24 @@ test('a test clock and an address of what is none', () => {
   }
 })
 
+test('letters beyond bytes in a header are not those of another', async () => {
+  const policy = new Policy(
+    {
+      version: 1,
+      rules: { a: '1/m' },
+      http: { default: { rules: 'a', key: 'header:x-key', without_identity: 'refuse' } },
+    },
+    { clock: new FakeClock() },
+  )
+  const request = policy.request('GET', '/')
+  // The low byte of the first letter is the second.
+  for (const key of ['x\u0141y', 'xAy', 'x\u00e9y']) {
+    const told = { headers: ['X-Key', key] }
+    assert.equal((await policy.admit(request, told)).allowed, true, key)
+    assert.equal((await policy.admit(request, told)).allowed, false, key)
+  }
+})
+
 test("a test runner's timers hold nothing back", async () => {
   const source = `
     import { mock } from 'node:test'
