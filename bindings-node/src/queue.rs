@@ -9,13 +9,12 @@ use napi::bindgen_prelude::{Buffer, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
-use tidegate::{Begun, Completed, Completions, ErrorKind, LogEntry, Outcome, Submitted};
+use tidegate::{Begun, Completed, Completions, ErrorKind, LogEntry, Outcome, Submitted, lines};
 
 use crate::admission::{Admissions, Asked as AskedRequests, Kept};
 use crate::args::{number, whole};
 use crate::error::{Result, invalid};
 use crate::limiter::{Asked, Core};
-use crate::logging;
 use crate::policy::PolicyCore;
 use crate::record::Record;
 
@@ -60,7 +59,7 @@ impl Queue {
     /// `wake` is called on the loop's thread when there is something to drain. By itself it keeps no loop running.
     #[napi(constructor)]
     pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Queue> {
-        logging::install();
+        lines::keep();
         let wake: Waker = wake.build_threadsafe_function::<()>().weak::<true>().callee_handled::<false>().build()?;
         let completions = Completions::new(move || {
             // Where the loop has ended nobody is left to be woken.
@@ -220,7 +219,7 @@ impl Told {
 
     /// Where records end.
     fn end(&self) -> u32 {
-        let lines = if logging::waits() { LINES } else { 0 };
+        let lines = if lines::waiting() { LINES } else { 0 };
         u32::try_from(self.at).unwrap_or(u32::MAX) | lines
     }
 }

@@ -26,7 +26,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _tidegate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     refuse_other_interpreters(module.py())?;
-    logging::install();
+    tidegate::lines::keep();
     error::add_classes(module)?;
     module.add_class::<clock::Clock>()?;
     module.add_class::<counted::Counted>()?;

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::key::Subject;
 use crate::plan::{Call, Plan};
 use crate::receipt::{self, Charge, Receipt};
-use crate::request_id::RequestId;
+use crate::request_id::{self, RequestId};
 use crate::rule::{Algorithm, BoundLimit, OnError};
 
 /// Who decided.
@@ -180,9 +180,18 @@ impl Decision {
         self
     }
 
+    /// How long it may be remembered as a refusal, at most `max`; none for what says nothing of the next check.
+    pub(crate) fn holds(&self, max: Duration) -> Option<Duration> {
+        let id = self.extra.as_ref().is_some_and(|extra| request_id::is_given(&extra.id));
+        if self.allowed || id {
+            return None;
+        }
+        Some(self.retry_after().map_or(max, |wait| max.min(wait)))
+    }
+
     /// Counts it for each of its rules.
     pub(crate) fn count(&self) {
-        self.plan.rows.iter().for_each(|row| row.decided(self.origin, self.allowed));
+        self.plan.rows.iter().for_each(|row| row.decided(self.origin, self.allowed, 1));
     }
 
     /// Counts the failure that made a policy decide, if one did.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::clock;
-use crate::decision::Reply;
+use crate::decision::{Decision, Reply};
 use crate::key::Subject;
 use crate::plan::{Action, Call, Plan};
 use crate::request_id;
@@ -28,7 +28,7 @@ pub(crate) struct DenyCache {
     hasher: DefaultHashBuilder,
     shards: [Mutex<Shard>; SHARDS],
     /// Moves with everything that may end a refusal.
-    epoch: AtomicU64,
+    epoch: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -61,8 +61,18 @@ pub(crate) struct SetOut {
 
 impl DenyCache {
     pub(crate) fn new(max: Duration) -> DenyCache {
-        let epoch = AtomicU64::new(0);
+        let epoch = Arc::default();
         DenyCache { max, hasher: DefaultHashBuilder::default(), shards: Default::default(), epoch }
+    }
+
+    /// How long a refusal is remembered.
+    pub(crate) fn holds(&self, refusal: &Decision) -> Option<Duration> {
+        refusal.holds(self.max)
+    }
+
+    /// What moves with everything that may end a refusal.
+    pub(crate) fn epoch(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.epoch)
     }
 
     pub(crate) fn set_out(&self, at: Instant) -> SetOut {

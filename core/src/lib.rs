@@ -92,6 +92,7 @@ mod inspection;
 mod io;
 mod key;
 mod limiter;
+pub mod lines;
 mod metrics;
 mod plan;
 mod rates;

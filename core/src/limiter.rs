@@ -5,6 +5,7 @@ mod call;
 mod decide;
 mod line;
 mod log;
+mod repeat;
 mod rules;
 
 use std::collections::HashMap;

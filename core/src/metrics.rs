@@ -171,8 +171,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn decided(&self, origin: Origin, allowed: bool) {
-        self.counts[2 * origin as usize + usize::from(allowed)].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn decided(&self, origin: Origin, allowed: bool, times: u64) {
+        self.counts[2 * origin as usize + usize::from(allowed)].fetch_add(times, Ordering::Relaxed);
     }
 
     /// What was counted: the origin, whether allowed, how often.

@@ -169,6 +169,15 @@ impl RedisStore {
         if self.remembers() { self.denied.answer(call) } else { None }
     }
 
+    /// How long a refusal is remembered.
+    pub(crate) fn holds(&self, refusal: &Decision) -> Option<Duration> {
+        if self.remembers() { self.denied.holds(refusal) } else { None }
+    }
+
+    pub(crate) fn refusals_ended(&self) -> Arc<AtomicU64> {
+        self.denied.epoch()
+    }
+
     /// Begins a check or peek. Where its node is known to be unwell, the answer is there at once.
     pub(crate) fn decide(self: &Arc<Self>, call: &Call) -> Result<oneshot::Receiver<Answer>, Answer> {
         let (sender, receiver) = oneshot::channel();
