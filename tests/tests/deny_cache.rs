@@ -190,3 +190,57 @@ fn a_faster_rate_given_at_a_call_ends_what_it_has_raised() {
     assert!(limiter.check("r", "k").limits("3600000/h gcra").sure().allowed());
     eventually(SOON, || refused_by(&limiter, "r", 1).is_none());
 }
+
+#[test]
+fn a_binding_may_repeat_a_refusal_for_as_long_as_it_is_remembered() {
+    const MAX: Duration = Duration::from_secs(60);
+    let limiter = build(
+        builder("repeat").deny_cache_max(MAX),
+        &[("r", "5/h"), ("soon", "1/2s"), ("log", "1/h sliding_window_log"), ("shadow", "1/h shadow")],
+    );
+    let ended = limiter.refusals_ended().expect("a server's refusals are remembered");
+    let check = |rule: &str| limiter.check(rule, "k").sure();
+    assert_eq!(limiter.may_repeat(&check("r")), None, "it was allowed");
+    assert_eq!(drain(&limiter, "r", "k", 5), 4);
+    let began = ended.load(Ordering::Acquire);
+    let first = limiter.check("r", "k").cost(2).sure();
+    assert_eq!((first.origin(), limiter.may_repeat(&first)), (Origin::Store, Some(MAX)));
+    let again = limiter.check("r", "k").cost(2).sure();
+    assert_eq!((again.origin(), limiter.may_repeat(&again)), (Origin::DenyCache, None), "from when it was asked");
+    assert_eq!(ended.load(Ordering::Acquire), began, "nothing has ended it");
+
+    // No longer than it holds by itself.
+    check("soon");
+    let wait = limiter.may_repeat(&check("soon")).expect("the second is refused");
+    assert!(wait <= Duration::from_secs(2), "{wait:?}");
+    limiter.check("log", "k").request_id("one").sure();
+    assert_eq!(limiter.may_repeat(&limiter.check("log", "k").request_id("two").sure()), None, "its id may be seen");
+    check("shadow");
+    assert_eq!(limiter.may_repeat(&check("shadow")), None, "a shadow lets pass");
+
+    // What ends it moves the number, before it is answered.
+    let before = ended.load(Ordering::Acquire);
+    limiter.reset("r", "k").wait().expect("the server is up");
+    let reset = ended.load(Ordering::Acquire);
+    assert_ne!(reset, before);
+    assert!(limiter.refund(&check("r").receipt()).wait().expect("it is fresh"));
+    assert_ne!(ended.load(Ordering::Acquire), reset);
+
+    let hits = limiter.metrics().deny_cache_hits;
+    limiter.repeated(["r"], 7).expect("the rule is there");
+    let metrics = limiter.metrics();
+    let row = metrics.decisions.iter().find(|row| row.rule == "r" && row.origin == Origin::DenyCache);
+    assert_eq!((metrics.deny_cache_hits, row.map(|row| row.count)), (hits + 7, Some(8)));
+    assert_eq!(limiter.repeated(["nobody"], 1).map_err(|error| error.code()), Err("unknown_rule"));
+}
+
+#[test]
+fn nothing_is_repeated_where_nothing_is_remembered() {
+    let memory = build(Limiter::builder(), &[("r", "1/h")]);
+    let off = build(builder("repeatoff").deny_cache_max(Duration::ZERO), &[("r", "1/h")]);
+    for limiter in [&memory, &off] {
+        assert_eq!(drain(limiter, "r", "k", 1), 1);
+        assert_eq!(limiter.may_repeat(&limiter.check("r", "k").sure()), None);
+    }
+    assert!(memory.refusals_ended().is_none());
+}

@@ -1,73 +1,15 @@
-//! `tidegate-bindgen LANGUAGE LIBRARY FOLDER` writes what calls the library from `kotlin`, `ruby` or `swift`. The library is
-//! any build of `tidegate-uniffi`: it carries its own description.
+//! `tidegate-bindgen LANGUAGE LIBRARY FOLDER`: see the library of this crate.
 
 use std::env;
-use std::fs;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use camino::{Utf8Path, Utf8PathBuf};
-use uniffi_bindgen::bindings::{GenerateOptions, TargetLanguage, generate};
-
-/// What the generators are told.
-const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uniffi.toml");
+use anyhow::{Result, bail};
+use camino::Utf8Path;
+use tidegate_bindgen::generate;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [language, library, folder] = &arguments[..] else {
         bail!("write: tidegate-bindgen kotlin|ruby|swift LIBRARY FOLDER")
     };
-    let target = match language.as_str() {
-        "kotlin" => TargetLanguage::Kotlin,
-        "ruby" => TargetLanguage::Ruby,
-        "swift" => TargetLanguage::Swift,
-        other => bail!("there is no language {other:?}; write kotlin, ruby or swift"),
-    };
-    ensure!(Utf8Path::new(library).exists(), "there is no {library}; build it by cargo build -p tidegate-uniffi");
-    let options = GenerateOptions {
-        languages: vec![target],
-        source: Utf8PathBuf::from(library),
-        out_dir: Utf8PathBuf::from(folder),
-        config_override: Some(Utf8PathBuf::from(CONFIG)),
-        ..GenerateOptions::default()
-    };
-    generate(options).with_context(|| format!("no {language} can be made of {library}"))?;
-    if language == "ruby" {
-        let file = Utf8Path::new(folder).join("tidegate_ffi.rb");
-        let text = fs::read_to_string(&file).with_context(|| format!("{file} cannot be read"))?;
-        fs::write(&file, unlocked(&text)?)?;
-    }
-    Ok(())
-}
-
-/// The functions that may wait for a server, or for another thread.
-const WAIT: &[&str] = &[
-    "limiter_check",
-    "limiter_peek",
-    "limiter_refund",
-    "limiter_reset",
-    "limiter_count",
-    "limiter_take_back",
-    "limiter_ready",
-    "acquiring_wait",
-    "policy_admit",
-    "policy_ready",
-    "charge_settle_and_wait",
-];
-
-/// Ruby that lets other threads run while one of these functions waits: as it is generated, a server that is slow would stop
-/// all of them. And the library is where the gem says it is.
-fn unlocked(text: &str) -> Result<String> {
-    let mut text = text.to_owned();
-    for function in WAIT {
-        let name = format!("attach_function :uniffi_tidegate_uniffi_fn_method_{function},");
-        ensure!(text.matches(&name).count() == 1, "the generated Ruby has not one {function} any more");
-        let start = text.find(&name).context("it was counted")?;
-        let end = text[start..].find("\n  attach_function").or_else(|| text[start..].find("\nend"));
-        let end = start + end.context("a function ends")?;
-        let trimmed = text[start..end].trim_end().len();
-        text.insert_str(start + trimmed, ", blocking: true");
-    }
-    let library = "ffi_lib 'tidegate_uniffi'";
-    ensure!(text.contains(library), "the generated Ruby loads another library");
-    Ok(text.replace(library, "ffi_lib ::Tidegate::LIBRARY"))
+    generate(language, Utf8Path::new(library), Utf8Path::new(folder))
 }

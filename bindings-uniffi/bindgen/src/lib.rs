@@ -1,0 +1,73 @@
+//! Writes what calls the library from `kotlin`, `ruby` or `swift`. The library is any build of `tidegate-uniffi`: it carries
+//! its own description.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use camino::Utf8Path;
+use uniffi_bindgen::bindings::{GenerateOptions, TargetLanguage, generate as write};
+
+/// What the generators are told.
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uniffi.toml");
+
+/// Writes the files of a language into a folder, which is made.
+///
+/// # Errors
+/// Where the language is none of the three, the library is not there or says nothing of itself, or the folder cannot be
+/// written.
+pub fn generate(language: &str, library: &Utf8Path, folder: &Utf8Path) -> Result<()> {
+    let target = match language {
+        "kotlin" => TargetLanguage::Kotlin,
+        "ruby" => TargetLanguage::Ruby,
+        "swift" => TargetLanguage::Swift,
+        other => bail!("there is no language {other:?}; write kotlin, ruby or swift"),
+    };
+    ensure!(library.exists(), "there is no {library}; build it by cargo build -p tidegate-uniffi");
+    let options = GenerateOptions {
+        languages: vec![target],
+        source: library.to_owned(),
+        out_dir: folder.to_owned(),
+        config_override: Some(CONFIG.into()),
+        ..GenerateOptions::default()
+    };
+    write(options).with_context(|| format!("no {language} can be made of {library}"))?;
+    if language == "ruby" {
+        let file = folder.join("tidegate_ffi.rb");
+        let text = fs::read_to_string(&file).with_context(|| format!("{file} cannot be read"))?;
+        fs::write(&file, unlocked(&text)?)?;
+    }
+    Ok(())
+}
+
+/// The functions that may wait for a server, or for another thread.
+const WAIT: &[&str] = &[
+    "limiter_check",
+    "limiter_peek",
+    "limiter_refund",
+    "limiter_reset",
+    "limiter_count",
+    "limiter_take_back",
+    "limiter_ready",
+    "acquiring_wait",
+    "policy_admit",
+    "policy_ready",
+    "charge_settle_and_wait",
+];
+
+/// Ruby that lets other threads run while one of these functions waits: as it is generated, a server that is slow would stop
+/// all of them. And the library is where the gem says it is.
+fn unlocked(text: &str) -> Result<String> {
+    let mut text = text.to_owned();
+    for function in WAIT {
+        let name = format!("attach_function :uniffi_tidegate_uniffi_fn_method_{function},");
+        ensure!(text.matches(&name).count() == 1, "the generated Ruby has not one {function} any more");
+        let start = text.find(&name).context("it was counted")?;
+        let end = text[start..].find("\n  attach_function").or_else(|| text[start..].find("\nend"));
+        let end = start + end.context("a function ends")?;
+        let trimmed = text[start..end].trim_end().len();
+        text.insert_str(start + trimmed, ", blocking: true");
+    }
+    let library = "ffi_lib 'tidegate_uniffi'";
+    ensure!(text.contains(library), "the generated Ruby loads another library");
+    Ok(text.replace(library, "ffi_lib ::Tidegate::LIBRARY"))
+}
