@@ -4,6 +4,7 @@ CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
 .PHONY: help demo test test-python test-node lint lint-python lint-node wheel-python wheel-release addon-node package-node
+.PHONY: library-uniffi test-uniffi test-jvm test-ruby test-swift
 .PHONY: chaos fuzz bench bench-python bench-node lua-cost mutants test-servers
 
 help:
@@ -11,6 +12,7 @@ help:
 	@echo "make test          everything, on real Redis servers and a real Redis Cluster"
 	@echo "make test-python   the wheel, in an environment in target/ (PYTHON=python3.12); part of make test"
 	@echo "make test-node     the Node addon, with the packages of its lock file; part of make test (TESTS=tests/exit.test.mjs)"
+	@echo "make test-uniffi   Kotlin, Java and Ruby, as far as there are toolchains, and Swift's sources; part of make test"
 	@echo "make wheel-release the wheel and the source distribution as they are published, in target/python/release"
 	@echo "make package-node  the npm packages as they are published, for this platform, in target/node/release"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
@@ -34,6 +36,7 @@ test:
 	$(RUN) tidegate-tests --bin chaos -- --quick
 	@$(MAKE) --no-print-directory test-python
 	@$(MAKE) --no-print-directory test-node
+	@$(MAKE) --no-print-directory test-uniffi
 
 # The environment, and in it the wheel for tests: its servers decide on the clock that a test sets.
 PYTHON ?= python3
@@ -95,6 +98,35 @@ package-node: $(NODE_READY) $(VENV)/ready
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $(NODE)/requirements-release.txt
 	cd $(NODE) && PATH="$(VENV)/bin:$$PATH" node scripts/package.mjs $(CURDIR)/target/node/release --release
 	cd $(NODE) && TIDEGATE_PACKAGES=$(CURDIR)/target/node/release node --test tests/package.test.mjs
+
+# The library that Kotlin, Ruby and Swift call, for tests: its servers decide on the clock that a test sets.
+UNIFFI = $(CURDIR)/bindings-uniffi
+UNIFFI_LIBRARY = $(CURDIR)/target/debug/libtidegate_uniffi.so
+FOR_UNIFFI = TIDEGATE_LIBRARY=$(UNIFFI_LIBRARY) TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers
+
+library-uniffi:
+	@scripts/ensure-servers
+	$(CARGO) build --locked -p tidegate-uniffi --features testing
+	$(CARGO) build --locked -p tidegate-bindgen
+	$(CARGO) build --locked -p tidegate-tests --bin servers --bin hammer
+
+# What has no toolchain here is left out, and told.
+test-uniffi: library-uniffi
+	@! scripts/toolchain jvm || $(MAKE) --no-print-directory test-jvm
+	@! scripts/toolchain ruby || $(MAKE) --no-print-directory test-ruby
+	@$(MAKE) --no-print-directory test-swift
+
+test-jvm: library-uniffi
+	$(FOR_UNIFFI) mvn -B -ntp -q -f $(UNIFFI)/jvm verify
+
+test-ruby: library-uniffi
+	target/debug/tidegate-bindgen ruby $(UNIFFI_LIBRARY) target/ruby
+	$(FOR_UNIFFI) ruby $(UNIFFI)/ruby/test/all.rb
+
+test-swift: library-uniffi
+	scripts/swift-package target/debug/tidegate-bindgen $(UNIFFI_LIBRARY) target/swift
+	@! scripts/toolchain swift || swift test --package-path target/swift \
+		-Xlinker -L$(CURDIR)/target/debug -Xlinker -rpath -Xlinker $(CURDIR)/target/debug
 
 chaos:
 	@scripts/ensure-servers
