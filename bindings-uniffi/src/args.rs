@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tidegate::http::Policy;
 use tidegate::{Builder, Document, Format};
 
@@ -50,15 +51,6 @@ pub struct NamedRule {
 
 impl Source {
     pub(crate) fn builder(&self) -> tidegate::Result<Builder> {
-        if let Source::Rules { rules, url } = self {
-            let builder = rules
-                .iter()
-                .fold(tidegate::Limiter::builder(), |builder, rule| builder.rule(rule.name.as_str(), &rule.limits));
-            return Ok(match url {
-                Some(url) => builder.url(url),
-                None => builder,
-            });
-        }
         Ok(tidegate::Limiter::builder().document(&self.document()?))
     }
 
@@ -68,8 +60,15 @@ impl Source {
             Source::Json { text } => Document::parse(text, Format::Json),
             Source::Yaml { text } => Document::parse(text, Format::Yaml),
             Source::File { path } => Document::read(path),
-            // Core says what a policy lacks.
-            Source::Rules { .. } => Document::parse("{\"version\": 1}", Format::Json),
+            // As a document, so that TIDEGATE_URL is heard here as there.
+            Source::Rules { rules, url } => {
+                // Text, and no map: core refuses a name that stands there twice.
+                let rule = |rule: &NamedRule| format!("{}: {}", json!(rule.name), json!(rule.limits));
+                let rules = rules.iter().map(rule).collect::<Vec<_>>().join(", ");
+                let store =
+                    url.as_ref().map_or_else(String::new, |url| format!(", \"store\": {}", json!({"url": url})));
+                Document::parse(&format!("{{\"version\": 1, \"rules\": {{{rules}}}{store}}}"), Format::Json)
+            }
         }
     }
 
@@ -139,4 +138,24 @@ pub(crate) fn signed(number: u64) -> i64 {
 pub(crate) fn whole(number: i64, what: &str) -> Result<u64, TidegateError> {
     let out = || invalid(format_args!("the {what} {number} is out of range; write a whole number from 1"));
     u64::try_from(number).map_err(|_| out())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(rules: &[(&str, &str)], url: Option<&str>) -> tidegate::Result<tidegate::Limiter> {
+        let rules = rules.iter().map(|(name, limits)| NamedRule { name: (*name).into(), limits: (*limits).into() });
+        Source::Rules { rules: rules.collect(), url: url.map(str::to_owned) }.builder()?.build()
+    }
+
+    #[test]
+    fn rules_alone_are_judged_as_a_document() {
+        let limiter = rules(&[("b", "5/m"), ("a", "1/s; 9/h")], None).expect("they can be meant");
+        assert_eq!(limiter.rules().collect::<Vec<_>>(), ["a", "b"]);
+        let code = |rules: tidegate::Result<tidegate::Limiter>| rules.map_err(|error| error.code()).map(drop);
+        assert_eq!(code(rules(&[("a", "5/m"), ("a", "6/m")], None)), Err("invalid_document"), "a name twice");
+        assert_eq!(code(rules(&[("a\"", "soon")], None)), Err("invalid_rule"));
+        assert_eq!(code(rules(&[("a", "5/m")], Some("http://127.0.0.1"))), Err("invalid_document"));
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! hammer check  URL PREFIX LIMITS KEY THREADS CALLS   one rule "hammer": how many checks were admitted, and its time
 //! hammer refund URL PREFIX LIMITS RECEIPT             true, false, or the code of the error
+//! hammer together DOCUMENT CALLS                      ready; at a line of input, how many checks were admitted
 //! hammer keys   MAX_KEYS KEYS                         threads before and after, then the most keys that were kept
 //! ```
 #![allow(clippy::print_stdout, reason = "its output is what it is run for")]
@@ -11,7 +12,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidegate::{Limiter, Origin};
+use tidegate::{Document, Limiter, Origin};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +28,13 @@ fn main() {
                 Ok(refunded) => println!("{refunded}"),
                 Err(error) => println!("{}", error.code()),
             }
+        }
+        ["together", document, calls] => {
+            let document = Document::read(document).expect("the parent's document can be meant");
+            let limiter = Limiter::builder().document(&document).build().expect("the parent's rules can be meant");
+            println!("ready");
+            std::io::stdin().read_line(&mut String::new()).expect("the parent holds the input");
+            println!("{}", check(&limiter, "alice", 4, number(calls) / 4));
         }
         ["keys", max_keys, keys] => println!("{}", many_keys(number(max_keys), number(keys))),
         _ => panic!("no such order: {arguments:?}"),
