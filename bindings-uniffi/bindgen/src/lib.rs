@@ -31,12 +31,38 @@ pub fn generate(language: &str, library: &Utf8Path, folder: &Utf8Path) -> Result
         ..GenerateOptions::default()
     };
     write(options).with_context(|| format!("no {language} can be made of {library}"))?;
-    if language == "ruby" {
-        let file = folder.join("tidegate_ffi.rb");
-        let text = fs::read_to_string(&file).with_context(|| format!("{file} cannot be read"))?;
-        fs::write(&file, unlocked(&text)?)?;
+    match language {
+        "kotlin" => rewrite(&folder.join("tidegate/tidegate_ffi.kt"), renamed),
+        "ruby" => rewrite(&folder.join("tidegate_ffi.rb"), unlocked),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+fn rewrite(file: &Utf8Path, rewritten: fn(&str) -> Result<String>) -> Result<()> {
+    let text = fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))?;
+    Ok(fs::write(file, rewritten(&text)?)?)
+}
+
+/// What constructors return and throw, as the generator leaves it, and by the names that `uniffi.toml` gives it: the generator
+/// renames all but them.
+const RENAMED: &[(&str, &str)] = &[
+    ("(TidegateException)", "(NativeException)"),
+    ("(TidegateException::class)", "(NativeException::class)"),
+    ("`clock`: Clock): Limiter {", "`clock`: Clock): NativeLimiter {"),
+    ("FfiConverterTypeLimiter.lift", "FfiConverterTypeNativeLimiter.lift"),
+    ("`clock`: Clock): Policy {", "`clock`: Clock): NativePolicy {"),
+    ("kotlin.String): Policy {", "kotlin.String): NativePolicy {"),
+    ("FfiConverterTypePolicy.lift", "FfiConverterTypeNativePolicy.lift"),
+];
+
+/// Kotlin whose constructors tell what they make.
+fn renamed(text: &str) -> Result<String> {
+    let mut text = text.to_owned();
+    for (old, new) in RENAMED {
+        ensure!(text.contains(old), "the generated Kotlin has no {old} any more: take it off this list");
+        text = text.replace(old, new);
+    }
+    Ok(text)
 }
 
 /// The functions that may wait for a server, or for another thread.

@@ -1,0 +1,96 @@
+package tidegate
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.Future
+import java.util.concurrent.atomic.AtomicLong
+
+/** Where answers come that were not known at once: one queue for the process, and one thread that waits for it. */
+internal object Answers {
+    val queue: NativeQueue by lazy { keepLog().let { NativeQueue() } }
+
+    private val waiting = ConcurrentHashMap<Long, Pending<*>>()
+    private val next = AtomicLong(1)
+    private val later = ConcurrentLinkedQueue<() -> Unit>()
+
+    /** Limiters and policies that are open: while there are any, lines may come that are to be logged. */
+    private var open = 0
+
+    @Volatile
+    private var thread: Thread? = null
+
+    /** Gives calls their tickets, which follow the first one that is told. */
+    fun expect(calls: List<Pending<*>>): Long {
+        val first = next.getAndAdd(calls.size.toLong())
+        calls.forEachIndexed { place, call ->
+            call.ticket = first + place
+            waiting[first + place] = call
+        }
+        if (thread == null) start()
+        return first
+    }
+
+    fun take(ticket: Long): Pending<*>? = waiting.remove(ticket)
+
+    fun callOff(ticket: Long) {
+        if (waiting.containsKey(ticket)) queue.callOff(ticket)
+    }
+
+    /** Does something on the common thread, soon. */
+    fun later(work: () -> Unit) {
+        later.add(work)
+        if (thread == null) start()
+        queue.wake()
+    }
+
+    fun opened() {
+        synchronized(this) { open += 1 }
+        if (thread == null) start()
+    }
+
+    fun closed() = synchronized(this) { open -= 1 }
+
+    fun isThisThread() = Thread.currentThread() === thread
+
+    /** Goes on while code of the application, called on the common thread, waits for another call. */
+    fun until(call: Future<*>) {
+        while (!call.isDone) round()
+    }
+
+    private fun start() = synchronized(this) {
+        if (thread != null) return
+        thread = Thread(::run, "tidegate").apply {
+            isDaemon = true
+            contextClassLoader = null
+            start()
+        }
+    }
+
+    private fun run() {
+        while (!isOver()) {
+            try {
+                round()
+            } catch (error: Throwable) {
+                Log.failed(error)
+            }
+        }
+    }
+
+    private fun round() {
+        val completed = queue.wait(if (later.isEmpty()) MOST_MS else 0)
+        for (done in completed) take(done.ticket)?.answer(done.answer)
+        while (true) later.poll()?.invoke() ?: break
+        Log.take()
+    }
+
+    private fun isOver() = synchronized(this) {
+        val isIdle = open == 0 && waiting.isEmpty() && later.isEmpty()
+        if (isIdle) thread = null
+        // A call that was added in between found the thread running.
+        if (isIdle && (waiting.isNotEmpty() || later.isNotEmpty())) thread = Thread.currentThread()
+        thread !== Thread.currentThread()
+    }
+
+    /** How long it waits at the most, in milliseconds: lines to be logged ring no bell. */
+    private const val MOST_MS = 1_000L
+}

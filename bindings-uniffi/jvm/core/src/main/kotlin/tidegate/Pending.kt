@@ -1,0 +1,62 @@
+package tidegate
+
+import java.util.concurrent.CompletableFuture
+import java.util.concurrent.ExecutionException
+
+/**
+ * A call that is on its way. What it comes to when nobody wants it any more (it was cancelled, it timed out, its thread was
+ * interrupted) is given back.
+ */
+internal class Pending<T>(
+    private val inbox: Inbox,
+    val ask: Ask,
+    /** Where its thread waits, no code of the application runs when it ends. */
+    val isBlocking: Boolean,
+    private val read: (Answer) -> T,
+) : CompletableFuture<T>() {
+    @Volatile
+    var ticket: Long = 0
+
+    init {
+        // Whoever ends it early, by `cancel` or `orTimeout`: an acquire leaves its line at once.
+        if (ask is Ask.Acquire) whenComplete { _, _ -> if (ticket != 0L) Answers.callOff(ticket) }
+    }
+
+    // What is made of it is an ordinary future.
+    override fun <U> newIncompleteFuture(): CompletableFuture<U> = CompletableFuture()
+
+    /** Ends it with its answer. */
+    fun answer(answer: Answer) {
+        ticket = 0
+        val result = if (answer is Answer.Failed) null else runCatching { read(answer) }
+        val isWanted = when {
+            answer is Answer.Failed -> completeExceptionally(TidegateException.of(answer.failure))
+            result!!.isFailure -> completeExceptionally(result.exceptionOrNull())
+            else -> complete(result.getOrThrow())
+        }
+        if (!isWanted) inbox.giveBack(answer)
+    }
+
+    /** Waits for it; an interrupt calls it off. */
+    fun await(): T {
+        try {
+            if (Answers.isThisThread()) Answers.until(this)
+            return get()
+        } catch (error: InterruptedException) {
+            abandon()
+            throw error
+        } catch (error: ExecutionException) {
+            throw error.cause ?: error
+        }
+    }
+
+    private fun abandon() {
+        // Its answer may have come first: then that is what nobody wants.
+        if (!cancel(true) && !isCompletedExceptionally) unwanted(join())
+    }
+
+    /** Gives back what nobody sees any more. */
+    fun unwanted(result: T) {
+        if (result != null) inbox.unwanted(result)
+    }
+}

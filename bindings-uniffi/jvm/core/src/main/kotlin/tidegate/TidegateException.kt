@@ -1,0 +1,30 @@
+package tidegate
+
+/**
+ * What cannot be done, and what to write instead. A refusal is none of these, and a store that fails is none of a `check`,
+ * `peek`, `acquire` or `admit`.
+ *
+ * @property code which kind it is: one of [errorCodes], such as `invalid_request`. It never changes; the message may.
+ */
+class TidegateException internal constructor(val code: String, message: String, cause: Throwable? = null) :
+    RuntimeException(message, cause) {
+
+    override fun toString(): String = "${javaClass.name}: $code: $message"
+
+    internal companion object {
+        const val INVALID_REQUEST = "invalid_request"
+
+        fun of(failure: Failure) = TidegateException(failure.code, failure.message)
+
+        fun invalid(message: String) = TidegateException(INVALID_REQUEST, message)
+    }
+}
+
+/** Does what crosses, and throws the error of this package where it fails. */
+internal inline fun <T> crossing(work: () -> T): T =
+    try {
+        work()
+    } catch (error: NativeException) {
+        val (code, message) = error.message.orEmpty().split(": ", limit = 2)
+        throw TidegateException(code, message, error)
+    }
