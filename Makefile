@@ -4,7 +4,7 @@ CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
 .PHONY: help demo test test-python test-node lint lint-python lint-node wheel-python wheel-release addon-node package-node
-.PHONY: library-uniffi test-uniffi test-jvm test-ruby test-swift
+.PHONY: library-uniffi test-uniffi test-jvm test-ruby test-swift test-together
 .PHONY: chaos fuzz bench bench-python bench-node lua-cost mutants test-servers
 
 help:
@@ -102,7 +102,7 @@ package-node: $(NODE_READY) $(VENV)/ready
 # The library that Kotlin, Ruby and Swift call, for tests: its servers decide on the clock that a test sets.
 UNIFFI = $(CURDIR)/bindings-uniffi
 UNIFFI_LIBRARY = $(CURDIR)/target/debug/libtidegate_uniffi.so
-FOR_UNIFFI = TIDEGATE_LIBRARY=$(UNIFFI_LIBRARY) TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers
+FOR_UNIFFI = export TIDEGATE_LIBRARY=$(UNIFFI_LIBRARY) TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers
 
 library-uniffi:
 	@scripts/ensure-servers
@@ -115,13 +115,28 @@ test-uniffi: library-uniffi
 	@! scripts/toolchain jvm || $(MAKE) --no-print-directory test-jvm
 	@! scripts/toolchain ruby || $(MAKE) --no-print-directory test-ruby
 	@$(MAKE) --no-print-directory test-swift
+	@$(MAKE) --no-print-directory test-together
 
 test-jvm: library-uniffi
-	$(FOR_UNIFFI) mvn -B -ntp -q -f $(UNIFFI)/jvm verify
+	$(FOR_UNIFFI); mvn -B -ntp -q -f $(UNIFFI)/jvm verify
 
 test-ruby: library-uniffi
 	target/debug/tidegate-bindgen ruby $(UNIFFI_LIBRARY) target/ruby
-	$(FOR_UNIFFI) ruby $(UNIFFI)/ruby/test/all.rb
+	$(FOR_UNIFFI); ruby $(UNIFFI)/ruby/test/all.rb
+
+# Processes of every language on one key: of those that have a toolchain, as test-jvm and test-ruby have built them.
+TOGETHER = "rust=target/debug/hammer together" "python=$(VENV)/bin/python tests/together/python.py" "node=node tests/together/node.mjs"
+JVM_CORE = $(UNIFFI)/jvm/core/target
+
+test-together: library-uniffi wheel-python addon-node
+	$(CARGO) build --locked -p tidegate-tests --bin together
+	@$(FOR_UNIFFI); set -- $(TOGETHER); \
+	if scripts/toolchain jvm; then \
+	  mvn -B -ntp -q -f $(UNIFFI)/jvm/core dependency:build-classpath -Dmdep.outputFile=$(JVM_CORE)/classpath -Dmdep.includeScope=test; \
+	  set -- "$$@" "kotlin=java -cp $(JVM_CORE)/classes:$(JVM_CORE)/test-classes:$$(cat $(JVM_CORE)/classpath) tidegate.Together"; fi; \
+	if scripts/toolchain ruby; then \
+	  set -- "$$@" "ruby=ruby -I$(UNIFFI)/ruby/lib -Itarget/ruby tests/together/ruby.rb"; fi; \
+	target/debug/together "$$@"
 
 test-swift: library-uniffi
 	scripts/swift-package target/debug/tidegate-bindgen $(UNIFFI_LIBRARY) target/swift
