@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate::http::{self, Policy};
-use tidegate::{Completions, Limiter, Outcome, Submitted};
+use tidegate::{Completed as Done, Completions, Limiter, Outcome, Submitted};
 
 use crate::args::duration;
 use crate::call::{Answer, Ask, Call, Completed};
@@ -68,13 +68,16 @@ impl Queue {
             self.bell.wait(duration(most_ms)?);
             self.completions.drain(&mut drained);
         }
-        let mut under_way = self.under_way();
-        let completed = drained.into_iter().map(|done| {
-            under_way.acquires.remove(&done.ticket);
-            let limiter = under_way.checks.remove(&done.ticket);
-            Completed::of(done, limiter.as_ref())
-        });
-        Ok(completed.collect())
+        let limiters: Vec<Option<Limiter>> = {
+            let mut under_way = self.under_way();
+            let known = |done: &Done| {
+                under_way.acquires.remove(&done.ticket);
+                under_way.checks.remove(&done.ticket)
+            };
+            drained.iter().map(known).collect()
+        };
+        // Others submit meanwhile.
+        Ok(drained.into_iter().zip(&limiters).map(|(done, limiter)| Completed::of(done, limiter.as_ref())).collect())
     }
 
     /// Wakes whoever waits.
