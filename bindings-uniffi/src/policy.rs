@@ -174,6 +174,11 @@ impl Policy {
         Ok(Needs::of(&self.0.get()?.request(&method, &path)))
     }
 
+    /// What a route of this name needs to be told; `invalid_request` where there is none.
+    pub fn named(&self, method: String, route: String) -> Result<Needs> {
+        Ok(Needs::of(&self.0.get()?.named(&method, &route)?))
+    }
+
     /// Decides whether a request may pass, and charges it.
     pub fn admit(&self, method: String, path: String, told: Told) -> Result<Admission> {
         Ok(Admission::of(request(&self.0.get()?, &method, &path, told)?.admit().wait()?))

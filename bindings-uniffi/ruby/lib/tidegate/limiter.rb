@@ -77,7 +77,8 @@ module Tidegate
       Calls.beside_the_loop { in_line(given) }
     end
 
-    # Gives back what a decision charged, and tells whether anything was. Once: later calls give nothing back.
+    # Gives back what a decision charged, and tells whether anything was. Once: what was given back before is an
+    # InvalidReceipt.
     #
     # @param charged [Decision, String] the decision, or its receipt
     def refund(charged)

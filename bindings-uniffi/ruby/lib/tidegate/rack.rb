@@ -43,18 +43,17 @@ module Tidegate
       # None where the request cannot be judged, which is the application's fault: such as without the cost that its route
       # needs.
       def admit(env)
-        method = env["REQUEST_METHOD"]
-        request = @route ? @policy.named(method, @route) : @policy.request(method, Rack.path_of(env))
+        request = asked(env)
         told = { peer: env["REMOTE_ADDR"], headers: Rack.lines_of(env, request.needs_headers), after: env[ADMISSION] }
-        told = @asks.tell(told, request, env)
-        env[ADMISSION] = judge(request, told)
-      end
-
-      def judge(request, told)
-        @policy.admit(request, **told)
+        env[ADMISSION] = @policy.admit(request, **told, **@asks.tell(request, env))
       rescue Error => e
         Tidegate.logger&.error("a request could not be judged: #{e.message}")
         nil
+      end
+
+      def asked(env)
+        method = env["REQUEST_METHOD"]
+        @route ? @policy.named(method, @route) : @policy.request(method, Rack.path_of(env))
       end
 
       def refusal(admission, env)
@@ -87,12 +86,11 @@ module Tidegate
         Arguments.refuse("#{asked[0][0]} is a #{asked[0][1].class}; write a proc, which is called with env") if asked.any?
       end
 
-      def tell(told, request, env)
-        told[:user] = identity(@user&.call(env)) if request.needs_user?
+      def tell(request, env)
+        user = identity(@user&.call(env)) if request.needs_user?
         values = request.needs_values.to_h { |name| [name, identity(@values[name]&.call(env))] }
-        told[:values] = values.compact
-        told[:answers] = request.needs_answers.select { |name| @answers[name]&.call(env) }
-        told
+        answers = request.needs_answers.select { |name| @answers[name]&.call(env) }
+        { user: user, values: values.compact, answers: answers }
       end
 
       # Says what routes need and nobody was told how to find: their rules would not hold.

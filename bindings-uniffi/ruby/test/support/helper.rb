@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+# What all tests need. Run them by `make test-uniffi`, which builds the library, generates what calls it, and starts this.
+%w[TIDEGATE_LIBRARY TIDEGATE_TEST_SERVERS].each do |name|
+  next if File.exist?(ENV.fetch(name, ""))
+
+  abort("#{name} names nothing; run the tests by: make test-uniffi")
+end
+# It would come before every URL that a test gives.
+ENV.delete("TIDEGATE_URL")
+
+require "json"
+require "minitest"
+require "open3"
+require "rbconfig"
+require "timeout"
+require "tmpdir"
+
+require "tidegate"
+require_relative "servers"
+
+Minitest.autorun unless ENV["TIDEGATE_NO_AUTORUN"]
+
+# Tests of lines have loggers of their own.
+Tidegate.logger = nil
+
+ROOT = File.expand_path("../../../..", __dir__)
+GEM = File.expand_path("../..", __dir__)
+# Generous: a busy machine takes its time.
+PATIENCE = 60
+
+module Helper
+  PREFIXES = Enumerator.produce(1, &:succ)
+
+  # A prefix that no other test has.
+  def prefix
+    "ruby#{Process.pid}-#{PREFIXES.next}"
+  end
+
+  # A limiter on a server, whose deadline no busy machine misses.
+  def limiter_on(url, rules, deadline: "20s", **store)
+    Tidegate::Limiter.new(document: { version: 1, store: { url: url, prefix: prefix, deadline: deadline, **store }, rules: rules })
+  end
+
+  # Runs what must end within this test's patience.
+  def patiently(&block)
+    Timeout.timeout(PATIENCE, &block)
+  end
+
+  def seconds
+    start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    yield
+    Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
+  end
+
+  # How to start another Ruby that finds the gem.
+  def ruby(*arguments)
+    [RbConfig.ruby, *$LOAD_PATH.grep(/#{GEM}/).flat_map { |path| ["-I", path] }, *arguments]
+  end
+
+  # Runs a program of Ruby, and answers what it printed. It must end well, and without a word to standard error.
+  def run_ruby(program, *arguments, env: {})
+    out, err, status = patiently { Open3.capture3(env, *ruby("-e", program, *arguments)) }
+    assert_equal ["", true], [err, status.success?], out
+    out
+  end
+
+  # Runs a block in a forked child, and answers what it came to.
+  def in_child
+    reader, writer = IO.pipe
+    child = fork do
+      reader.close
+      writer.write(Marshal.dump(yield))
+      writer.close
+      exit!(0)
+    rescue Exception => e # rubocop:disable Lint/RescueException
+      warn(e.full_message)
+      exit!(1)
+    end
+    writer.close
+    told = patiently { reader.read }
+    assert_predicate patiently { Process.wait2(child)[1] }, :success?
+    Marshal.load(told) # rubocop:disable Security/MarshalLoad
+  ensure
+    reader&.close
+  end
+
+  # The code of the error that a block raises.
+  def code_of
+    yield
+    nil
+  rescue Tidegate::Error => e
+    e.code
+  end
+end
+
+class Test < Minitest::Test
+  include Helper
+end
