@@ -8,6 +8,10 @@ module Tidegate
     # Where a request's environment has its Admission: the last one, which tells of those before it too.
     ADMISSION = "tidegate.admission"
 
+    # A format at the end of a path, as routers read it: what follows the last dot, or the first one.
+    FORMATS = [/(?:\.|%2e)(?:(?!%2e)[^.\/])*\/*\z/i, /(?:\.|%2e)[^\/]*\/*\z/i].freeze
+    private_constant :FORMATS
+
     # Lets requests pass by a policy, and answers those that may not.
     #
     #   use Tidegate::Rack::RateLimit, policy: "tidegate.toml", user: ->(env) { env["rack.session"]["user_id"] }
@@ -53,7 +57,18 @@ module Tidegate
 
       def asked(env)
         method = env["REQUEST_METHOD"]
-        @route ? @policy.named(method, @route) : @policy.request(method, Rack.path_of(env))
+        return @policy.named(method, @route) if @route
+
+        path = Rack.path_of(env)
+        first([path, *FORMATS.map { |format| path.sub(format, "") }].uniq.map { |one| @policy.request(method, one) })
+      end
+
+      # Rails takes `/login.json` for `/login`, and so may other routers: the route that stands first holds.
+      def first(requests)
+        return requests[0] if requests.size == 1
+
+        order = @policy.routes
+        requests.min_by { |request| order.index(request.route) || order.size }
       end
 
       def refusal(admission, env)
