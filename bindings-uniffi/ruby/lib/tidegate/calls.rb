@@ -37,8 +37,17 @@ module Tidegate
         begin
           thread.value
         ensure
-          thread.kill
+          finish(thread)
         end
+      end
+
+      private
+
+      # So that a fiber that is called off knows what came of its call, which ends by its deadline.
+      def finish(thread)
+        thread.kill.join
+      rescue Error
+        nil # `value` has raised it, or nobody waits for it any more
       end
     end
   end

@@ -31,9 +31,10 @@ module Tidegate
     # What was charged, as text that Limiter#refund takes and that may be kept; empty if nothing was.
     attr_reader :receipt
 
+    # `repeats_ms` is for languages that repeat refusals by themselves.
     # @api private
     def initialize(allowed:, limit:, remaining:, retry_after_ms:, reset_after_ms:, repeat:, origin:, binding:, limits:, failure:,
-                   receipt:, repeats_ms:) # rubocop:disable Lint/UnusedMethodArgument
+                   receipt:, repeats_ms: nil)
       @allowed = allowed
       @limit = limit
       @remaining = remaining

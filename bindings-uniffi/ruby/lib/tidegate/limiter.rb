@@ -74,7 +74,7 @@ module Tidegate
     def acquire(rule, key, timeout: 10, cost: 1, limits: nil, deadline: nil)
       given = [Arguments.text(rule, "rule"), Arguments.key(key), Arguments.options(cost, limits, nil, deadline),
                Arguments.milliseconds(timeout, "timeout")]
-      Calls.beside_the_loop { in_line(given) }
+      in_line(given)
     end
 
     # Gives back what a decision charged, and tells whether anything was. Once: what was given back before is an
@@ -154,7 +154,9 @@ module Tidegate
       acquiring = decision = nil
       is_told = false
       Calls.call { acquiring = @native.acquire(*given) }
-      Calls.call { decision = acquiring.wait(Calls::SLICE_MS) } until decision
+      # Takes the place, in the order of those who call.
+      Calls.call { decision = acquiring.wait(0) }
+      Calls.wait { decision = acquiring.wait(Calls::SLICE_MS) } until decision
       is_told = true
       decision
     ensure

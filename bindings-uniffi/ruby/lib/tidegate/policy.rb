@@ -95,7 +95,8 @@ module Tidegate
     # @return [Admission]
     # @raise [InvalidRequest] for a cost that the application did not supply, or that is none
     def admit(request, peer: nil, headers: [], user: nil, values: {}, answers: [], after: nil)
-      told = told(request, peer, headers, user: user && Arguments.bytes(user, "user"), values: pairs(values),
+      Arguments.refuse("after is a #{after.class}; write an Admission") unless after.nil? || after.is_a?(Admission)
+      told = told(request, peer, headers, user: (Arguments.bytes(user, "user") if user), values: pairs(values),
                                           answers: answers.map { |name| Arguments.text(name, "answer") }, after: after&.charge)
       Calls.wait { @native.admit(request.method, request.path, told) }
     end
@@ -145,6 +146,7 @@ module Tidegate
 
     def told(request, peer, headers, **others)
       lines = headers.map do |name, value|
+        Arguments.refuse("the header #{name} is a #{value.class}; write a String") unless value.is_a?(String)
         TidegateFfi::HeaderLine.new(name: Arguments.text(name, "header's name"), value: value.b)
       end
       peer &&= Arguments.text(peer, "peer")

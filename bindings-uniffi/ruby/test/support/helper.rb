@@ -73,14 +73,14 @@ module Helper
       writer.write(Marshal.dump(yield))
       writer.close
       exit!(0)
-    rescue Exception => e # rubocop:disable Lint/RescueException
+    rescue Exception => e
       warn(e.full_message)
       exit!(1)
     end
     writer.close
     told = patiently { reader.read }
     assert_predicate patiently { Process.wait2(child)[1] }, :success?
-    Marshal.load(told) # rubocop:disable Security/MarshalLoad
+    Marshal.load(told)
   ensure
     reader&.close
   end
