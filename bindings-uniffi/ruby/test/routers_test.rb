@@ -12,7 +12,9 @@ class RoutersTest < Test
 
   SPELLINGS = %w[/login /login/ //login /%6Cogin /LOGIN /./login /x/../login /%2e/login /x/%2e%2e/login /x%2f..%2flogin
                  /login?x=1 /login%3Fx /login.json /login.json/ /login%2Ejson /login. /login.a.b /login;x /login/.json
-                 /login%2F /login%00 /login%20 /login# /login%23 /\\login /login\\ /login//].freeze
+                 /login%2F /login%00 /login%20 /login# /login%23 /\\login /login\\ /login//
+                 http://localhost/login http://localhost//login.json /login/. /login/%2e /login/..;/login /login.json.xml /login.%6Ason /login.json%00
+                 /login.json?x /login.. /login./ /;/login].freeze
 
   DOCUMENT = <<~RUBY
     DOCUMENT = { version: 1, rules: { login: "1000/h", all: "1000/h" },

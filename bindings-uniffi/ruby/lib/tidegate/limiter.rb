@@ -166,7 +166,7 @@ module Tidegate
     # Of a charge that nobody is told of any more.
     def give_up(acquiring, decision)
       Calls.call { acquiring.call_off } if acquiring
-      Calls.call { @native.refund(decision.receipt) } if decision
+      Calls.wait { @native.refund(decision.receipt) } if decision
     rescue Error => e
       Tidegate.logger&.warn("what an interrupted acquire charged was not given back: #{e.message}")
     end

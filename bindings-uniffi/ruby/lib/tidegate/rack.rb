@@ -65,7 +65,7 @@ module Tidegate
 
       # Rails takes `/login.json` for `/login`, and so may other routers: the route that stands first holds.
       def first(requests)
-        return requests[0] if requests.size == 1
+        return requests[0] if requests.map(&:route).uniq.size == 1
 
         order = @policy.routes
         requests.min_by { |request| order.index(request.route) || order.size }
@@ -135,12 +135,10 @@ module Tidegate
 
     # The fields of responses.
     module Fields
-      # In Rack 3 names are in lower case.
-      IS_LOWER = !defined?(::Rack.release) || ::Rack.release.to_i >= 3
-
       class << self
+        # In Rack 3 names are in lower case.
         def name(name)
-          IS_LOWER ? name.downcase : name
+          lower? ? name.downcase : name
         end
 
         # The application's own stay as they are. Its Hash does too: it may be the same for every response.
@@ -151,6 +149,14 @@ module Tidegate
             headers[self.name(name)] = value unless present.include?(name.downcase)
           end
           headers
+        end
+
+        private
+
+        # Asked with the first response: Rack need not be loaded before this is.
+        def lower?
+          @lower = !defined?(::Rack.release) || ::Rack.release.to_i >= 3 if @lower.nil?
+          @lower
         end
       end
     end
