@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # `ruby package.rb FOLDER` makes the gem of this platform and puts it there. TIDEGATE_LIBRARY names the native library, and
-# build/ has what `tidegate-bindgen ruby LIBRARY build` has made of it. A library for tests is refused, unless `--testing`
+# the repository's target/ruby has what `tidegate-bindgen ruby LIBRARY target/ruby` has made of it. A library for tests is refused, unless `--testing`
 # follows: its servers decide on the clock that a test sets.
 
 require "fileutils"
@@ -9,17 +9,19 @@ require "rubygems/package"
 require "tmpdir"
 
 HERE = __dir__
+GENERATED = File.expand_path("../../target/ruby/tidegate_ffi.rb", HERE)
 
 def stage(folder)
   Dir.chdir(HERE) { FileUtils.cp_r(["lib", "README.md", "tidegate.gemspec", *Dir["LICENSE-*"]], folder) }
-  FileUtils.cp(File.join(HERE, "build", "tidegate_ffi.rb"), File.join(folder, "lib"))
+  FileUtils.cp(GENERATED, File.join(folder, "lib"))
   FileUtils.cp(ENV.fetch("TIDEGATE_LIBRARY"), File.join(folder, "lib", "tidegate", "libtidegate_uniffi.so"))
 end
 
 def refuse_testing(folder)
   $LOAD_PATH.unshift(File.join(folder, "lib"))
   require "tidegate"
-  abort("#{ENV.fetch("TIDEGATE_LIBRARY")} is built for tests; build it without the feature \"testing\"") if TidegateFfi.is_for_testing
+  library = ENV.fetch("TIDEGATE_LIBRARY")
+  abort("#{library} is built for tests; build it without the feature \"testing\"") if TidegateFfi.is_for_testing
 end
 
 folder, option = ARGV

@@ -1,4 +1,4 @@
 # frozen_string_literal: true
 
-# `ruby -Ilib -Ibuild test/all.rb` runs all tests; options are minitest's, such as `-n /fork/`.
+# Runs all tests; options are minitest's, such as `-n /fork/`.
 Dir[File.join(__dir__, "*_test.rb")].sort.each { |path| require path }

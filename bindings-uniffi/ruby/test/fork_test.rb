@@ -56,7 +56,8 @@ class ForkTest < Test
     policy = Tidegate::Policy.new(document)
     admissions = Array.new(20) { policy.admit(policy.request("GET", "/"), peer: "192.0.2.1") }
     Array.new(20) { limiter.check(:a, "x") }
-    acquiring = limiter.instance_variable_get(:@native).acquire("a", TidegateFfi::Key::WHOLE.new(bytes: "x"), TidegateFfi::Options.new, 1000)
+    key = TidegateFfi::Key::WHOLE.new(bytes: "x")
+    acquiring = limiter.instance_variable_get(:@native).acquire("a", key, TidegateFfi::Options.new, 1000)
     children = Array.new(4) do |child|
       fork do
         used = child.even? ? limiter.check(:a, "x").origin : :store

@@ -75,10 +75,10 @@ class RackTest < Test
   end
 
   def test_values_costs_and_answers
-    routes = [{ path: "/a", rules: "r", key: "app:tenant", without_identity: "refuse", cost: "app:units", exempt: { app: ["staff"] } }]
-    options = { values: { tenant: ->(env) { env["test.tenant"] }, units: ->(env) { env["test.units"] } },
-                answers: { staff: ->(env) { env["test.staff"] } } }
-    server = serve(*routes, rule: "10/m", **options)
+    route = { path: "/a", rules: "r", key: "app:tenant", without_identity: "refuse", cost: "app:units",
+              exempt: { app: ["staff"] } }
+    values = { tenant: ->(env) { env["test.tenant"] }, units: ->(env) { env["test.units"] } }
+    server = serve(route, values: values, answers: { staff: ->(env) { env["test.staff"] } })
     assert_equal "3", server.get("/a", "test.tenant" => "t", "test.units" => 7)["X-RateLimit-Remaining"]
     assert_equal 429, server.get("/a", "test.tenant" => "t", "test.units" => "4").status
     assert_equal 200, server.get("/a", "test.tenant" => "t", "test.units" => 4, "test.staff" => true).status
@@ -88,7 +88,8 @@ class RackTest < Test
   end
 
   def test_what_a_callback_raises_is_the_applications
-    server = serve({ prefix: "/", rules: "r", key: "user", without_identity: "skip" }, user: ->(_env) { raise IOError, "no session" })
+    route = { prefix: "/", rules: "r", key: "user", without_identity: "skip" }
+    server = serve(route, user: ->(_env) { raise IOError, "no session" })
     assert_raises(IOError) { server.get("/") }
   end
 
@@ -139,17 +140,19 @@ class RackTest < Test
     assert_equal "9", headers["X-RateLimit-Remaining"]
   end
 
+  ROUTES = { "login" => "/login", "admin" => "/admin/{*rest}", "mount" => "/admin", "root" => "/", "space" => "/a%20b",
+             "letter" => "/é", "robots" => "/robots.txt" }.freeze
+  PATHS = { ["", "/login"] => "login", ["/admin", "/login"] => "admin", ["/admin", ""] => "mount", ["", ""] => "root",
+            ["", "/a b"] => "space", ["", "/é"] => "letter", ["", "/\xFF".b] => nil, ["", "/login?x"] => nil,
+            ["", "/login.json"] => "login", ["", "/login.json/"] => "login", ["", "/login%2Ejson"] => "login",
+            ["", "/login.a.b"] => "login", ["", "/a.login"] => nil, ["", "/robots.txt"] => "robots",
+            ["", "/%6Cogin"] => "login" }.freeze
+
   def test_the_path_is_the_whole_one_and_as_on_the_wire
-    { ["", "/login"] => "login", ["/admin", "/login"] => "admin", ["/admin", ""] => "mount", ["", ""] => "root",
-      ["", "/a b"] => "space", ["", "/é"] => "letter", ["", "/\xFF".b] => nil, ["", "/login?x"] => nil,
-      ["", "/login.json"] => "login", ["", "/login.json/"] => "login", ["", "/login%2Ejson"] => "login",
-      ["", "/login.a.b"] => "login", ["", "/a.login"] => nil, ["", "/robots.txt"] => "robots", ["", "/%6Cogin"] => "login" }.each do |(script, path), route|
-      routes = { "login" => "/login", "admin" => "/admin/{*rest}", "root" => "/", "space" => "/a%20b", "letter" => "/é",
-                 "robots" => "/robots.txt" }
-      named = routes.map { |name, pattern| { name: name, path: pattern, rules: "r", key: "ip" } }
-      named << { name: "mount", path: "/admin", rules: "r", key: "ip" }
-      seen = nil
-      app = Tidegate::Rack::RateLimit.new(->(env) { (seen = env["tidegate.admission"]) && PLAIN.call(env) }, policy: policy_of(*named))
+    policy = policy_of(*ROUTES.map { |name, path| { name: name, path: path, rules: "r", key: "ip" } }, rule: "1000/m")
+    seen = nil
+    app = Tidegate::Rack::RateLimit.new(->(env) { (seen = env["tidegate.admission"]) && PLAIN.call(env) }, policy: policy)
+    PATHS.each do |(script, path), route|
       app.call("REQUEST_METHOD" => "GET", "SCRIPT_NAME" => script, "PATH_INFO" => path, "REMOTE_ADDR" => "192.0.2.1")
       assert_equal [route], [seen.route], path.inspect
     end
@@ -175,7 +178,8 @@ class RackTest < Test
   def test_what_routes_need_and_nobody_tells_is_logged
     lines = StringIO.new
     Tidegate.logger = Logger.new(lines)
-    serve({ name: "me", prefix: "/me", rules: "r", key: ["user", "app:tenant"], without_identity: "skip", exempt: { app: ["staff"] } })
+    serve({ name: "me", prefix: "/me", rules: "r", key: ["user", "app:tenant"], without_identity: "skip",
+            exempt: { app: ["staff"] } })
     ["route me needs user:", "values: { tenant: }", "answers: { staff: }"].each { |text| assert_includes lines.string, text }
   ensure
     Tidegate.logger = nil

@@ -12,7 +12,8 @@ class ServersTest < Test
     document = { version: 1, store: { url: ENV.fetch("URL"), prefix: ENV.fetch("PREFIX"), deadline: "20s" },
                  rules: { own: "100/h", all: "1000/h", mine: "50/h" },
                  routes: [{ path: "/own", rules: [] },
-                          { prefix: "/", rules: ["all", { rule: "mine", key: "header:x-me", without_identity: "skip" }], key: "ip" }] }
+                          { prefix: "/", key: "ip",
+                            rules: ["all", { rule: "mine", key: "header:x-me", without_identity: "skip" }] }] }
     limiter = Tidegate::Limiter.new(document: document)
     limiter.check(:own, "x") # in the parent, which preloads
     use Tidegate::Rack::RateLimit, policy: document
@@ -39,7 +40,9 @@ class ServersTest < Test
   { "puma_in_cluster_mode" => ["2", 2], "puma_in_one_process" => ["0", 1] }.each do |name, (workers, processes)|
     define_method("test_#{name}") do
       files = { "config.ru" => APPLICATION, "puma.rb" => PUMA }
-      serve(["puma", "--config", "puma.rb"], files, env: env.merge("WORKERS" => workers)) { |port, pid| limited(port, pid, processes) }
+      serve(["puma", "--config", "puma.rb"], files, env: env.merge("WORKERS" => workers)) do |port, pid|
+        limited(port, pid, processes)
+      end
     end
   end
 

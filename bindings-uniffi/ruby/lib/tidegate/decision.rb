@@ -80,9 +80,11 @@ module Tidegate
     end
 
     def inspect
-      wait = ", retry_after: #{retry_after || "never"}" unless @allowed
-      failed = ", failure: #{@failure.code}" if @failure
-      "#<#{self.class} #{@allowed ? "allowed" : "refused"}, remaining: #{@remaining}/#{@limit}#{wait}, origin: #{@origin}#{failed}>"
+      told = [@allowed ? "allowed" : "refused", "remaining: #{@remaining}/#{@limit}"]
+      told << "retry_after: #{retry_after || "never"}" unless @allowed
+      told << "origin: #{@origin}"
+      told << "failure: #{@failure.code}" if @failure
+      "#<#{self.class} #{told.join(", ")}>"
     end
     alias to_s inspect
   end

@@ -1,10 +1,15 @@
 # frozen_string_literal: true
 
-# What all tests need. Run them by `make test-uniffi`, which builds the library, generates what calls it, and starts this.
-%w[TIDEGATE_LIBRARY TIDEGATE_TEST_SERVERS].each do |name|
-  next if File.exist?(ENV.fetch(name, ""))
+ROOT = File.expand_path("../../../..", __dir__)
+GEM = File.expand_path("../..", __dir__)
+# The gem, and what is generated of the library.
+LOAD_PATH = [File.join(GEM, "lib"), File.join(ROOT, "target", "ruby")].freeze
+$LOAD_PATH.unshift(*LOAD_PATH)
 
-  abort("#{name} names nothing; run the tests by: make test-uniffi")
+# What all tests need. Run them by `make test-uniffi`, which builds the library, generates what calls it, and starts this.
+{ "TIDEGATE_LIBRARY" => ENV.fetch("TIDEGATE_LIBRARY", ""), "TIDEGATE_TEST_SERVERS" => ENV.fetch("TIDEGATE_TEST_SERVERS", ""),
+  "target/ruby" => File.join(LOAD_PATH[1], "tidegate_ffi.rb") }.each do |name, path|
+  abort("#{name} has nothing; run the tests by: make test-uniffi") unless File.exist?(path)
 end
 # It would come before every URL that a test gives.
 ENV.delete("TIDEGATE_URL")
@@ -19,13 +24,11 @@ require "tmpdir"
 require "tidegate"
 require_relative "servers"
 
-Minitest.autorun unless ENV["TIDEGATE_NO_AUTORUN"]
+Minitest.autorun
 
 # Tests of lines have loggers of their own.
 Tidegate.logger = nil
 
-ROOT = File.expand_path("../../../..", __dir__)
-GEM = File.expand_path("../..", __dir__)
 # Generous: a busy machine takes its time.
 PATIENCE = 60
 
@@ -39,7 +42,8 @@ module Helper
 
   # A limiter on a server, whose deadline no busy machine misses.
   def limiter_on(url, rules, deadline: "20s", **store)
-    Tidegate::Limiter.new(document: { version: 1, store: { url: url, prefix: prefix, deadline: deadline, **store }, rules: rules })
+    store = { url: url, prefix: prefix, deadline: deadline, **store }
+    Tidegate::Limiter.new(document: { version: 1, store: store, rules: rules })
   end
 
   # Runs what must end within this test's patience.
@@ -55,7 +59,7 @@ module Helper
 
   # How to start another Ruby that finds the gem.
   def ruby(*arguments)
-    [RbConfig.ruby, *$LOAD_PATH.grep(/#{GEM}/).flat_map { |path| ["-I", path] }, *arguments]
+    [RbConfig.ruby, *LOAD_PATH.flat_map { |path| ["-I", path] }, *arguments]
   end
 
   # Runs a program of Ruby, and answers what it printed. It must end well, and without a word to standard error.

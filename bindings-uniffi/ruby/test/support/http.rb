@@ -11,8 +11,7 @@ module Http
       files.each { |name, text| File.write(File.join(folder, name), text) }
       port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
       log = File.join(folder, "log")
-      load_path = $LOAD_PATH.grep(/#{GEM}/).join(":")
-      pid = spawn({ "RUBYLIB" => load_path, "RACK_ENV" => "production", "PORT" => port.to_s, **env }, *command,
+      pid = spawn({ "RUBYLIB" => LOAD_PATH.join(":"), "RACK_ENV" => "production", "PORT" => port.to_s, **env }, *command,
                   chdir: folder, out: log, err: %i[child out])
       begin
         wait_for(port, pid, log)
