@@ -41,7 +41,7 @@ class GemTest < Test
 
   def test_a_library_for_tests_is_not_released
     Dir.mktmpdir do |folder|
-      _, err, status = Open3.capture3(clean, RbConfig.ruby, "package.rb", folder, chdir: GEM)
+      _, err, status = command(clean, RbConfig.ruby, "package.rb", folder, chdir: GEM)
       refute_predicate status, :success?
       assert_includes err, "is built for tests"
     end
@@ -73,9 +73,9 @@ class GemTest < Test
     File.join(folder, "empty").tap { |path| Dir.mkdir(path) }
   end
 
-  def sh(env, folder, *command)
+  def sh(env, folder, *words)
     environment = { **clean, "TIDEGATE_LIBRARY" => nil, **env }
-    out, err, status = patiently { Open3.capture3(environment, *command, chdir: folder) }
+    out, err, status = command(environment, *words, chdir: folder)
     assert_predicate status, :success?, err
     out
   end

@@ -30,7 +30,7 @@ Minitest.autorun
 Tidegate.logger = nil
 
 # Generous: a busy machine takes its time.
-PATIENCE = 60
+PATIENCE = 120
 
 module Helper
   PREFIXES = Enumerator.produce(1, &:succ)
@@ -64,9 +64,19 @@ module Helper
 
   # Runs a program of Ruby, and answers what it printed. It must end well, and without a word to standard error.
   def run_ruby(program, *arguments, env: {})
-    out, err, status = patiently { Open3.capture3(env, *ruby("-e", program, *arguments)) }
+    out, err, status = command(env, *ruby("-e", program, *arguments))
     assert_equal ["", true], [err, status.success?], out
     out
+  end
+
+  # Runs a command, and answers what it said and how it ended. One that takes too long is killed.
+  def command(env, *command, **options)
+    Open3.popen3(env, *command, **options) do |input, out, err, thread|
+      input.close
+      said = [out, err].map { |io| Thread.new { io.read } }
+      Process.kill(:KILL, thread.pid) unless thread.join(PATIENCE)
+      [*said.map(&:value), thread.value]
+    end
   end
 
   # Runs a block in a forked child, and answers what it came to.
@@ -82,11 +92,20 @@ module Helper
       exit!(1)
     end
     writer.close
-    told = patiently { reader.read }
-    assert_predicate patiently { Process.wait2(child)[1] }, :success?
+    told = ended(child) { reader.read }
     Marshal.load(told)
   ensure
     reader&.close
+  end
+
+  # What a block tells of a child that ends well by then. One that takes too long is killed.
+  def ended(child)
+    late = Thread.new { sleep(PATIENCE) && Process.kill(:KILL, child) }
+    told = yield
+    assert_predicate Process.wait2(child)[1], :success?
+    told
+  ensure
+    late.kill
   end
 
   # The code of the error that a block raises.

@@ -47,7 +47,9 @@ module Http
 
   def stop(pid, log)
     Process.kill(:TERM, pid)
-    _, status = patiently { Process.wait2(pid) }
+    late = Thread.new { sleep(PATIENCE) && Process.kill(:KILL, pid) }
+    _, status = Process.wait2(pid)
+    late.kill
     assert(status.success? || status.termsig == Signal.list["TERM"], "#{status}: #{File.read(log)}")
   rescue Errno::ESRCH, Errno::ECHILD
     flunk("the server is gone: #{File.read(log)}")
