@@ -4,7 +4,7 @@ require_relative "support/helper"
 require_relative "support/http"
 require_relative "support/snippets"
 
-# The snippets of the README and of docs/ruby.md say what they print, and print it; and what is a file is used as one.
+# The snippets of the READMEs and of docs/ruby.md say what they print, and print it; and what is a file is used as one.
 class DocsTest < Test
   include Http
   include Snippets
@@ -31,8 +31,8 @@ class DocsTest < Test
     key = "ip"
   TOML
 
-  [README, PAGE].each do |page|
-    define_method("test_blocks_of_#{File.basename(page)}") do
+  ["README.md", README, PAGE].each do |page|
+    define_method("test_blocks_of_#{page}") do
       blocks, = snippets(page)
       refute_empty blocks
       blocks.each do |block|
