@@ -53,7 +53,7 @@ class JavaTest {
 
     @Test
     void admits() throws InterruptedException {
-        String document = "version: 1\nrules: {a: 1/m}\nroutes: [{prefix: /, rules: a, key: user}]";
+        String document = "version: 1\nrules: {a: 1/m}\nroutes: [{prefix: /, rules: a, key: user, without_identity: refuse}]";
         try (Policy policy = clock.policyOfYaml(document)) {
             Admission admission = policy.admit("GET", "/", new Told(), needs -> {
                 assertTrue(needs.getUser());

@@ -17,7 +17,7 @@ import tidegate.testing.FakeClock
 /** What applications test their own code with, and what is logged. */
 class TestingTest {
     private val document = """{"version": 1, "store": {"url": "redis://127.0.0.1:1"}, "rules": {"a": "2/m"},
-        "routes": [{"path": "/login", "rules": "a", "key": "user"}, {"prefix": "/", "rules": "a", "key": "ip"}]}"""
+        "routes": [{"path": "/login", "rules": "a", "key": "user", "without_identity": "refuse"}, {"prefix": "/", "rules": "a", "key": "ip"}]}"""
 
     @Test
     fun `a clock moves when it is told, and decides in memory whatever the document says`() {
