@@ -80,7 +80,7 @@ internal object Answers {
         val completed = queue.wait(if (later.isEmpty()) MOST_MS else 0)
         for (done in completed) take(done.ticket)?.answer(done.answer)
         while (true) later.poll()?.invoke() ?: break
-        Log.take()
+        Log.take(atOnce = completed.isEmpty())
     }
 
     private fun isOver() = synchronized(this) {

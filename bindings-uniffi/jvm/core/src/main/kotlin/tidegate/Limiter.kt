@@ -117,6 +117,12 @@ class Limiter internal constructor(limiter: NativeLimiter, isOwn: Boolean = true
     /** Adds to a plain counter of a rule and key, whose window begins with the first hit and does not move; 0 only looks. */
     @JvmOverloads
     @Throws(InterruptedException::class)
+    fun count(rule: String, key: String, window: Duration, add: Long = 1): Counted =
+        count(rule, LimitKey.of(key), window, add)
+
+    /** The same for any key. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
     fun count(rule: String, key: LimitKey, window: Duration, add: Long = 1): Counted =
         calls.count(rule, key, window, add, true).await()
 
@@ -143,6 +149,14 @@ class Limiter internal constructor(limiter: NativeLimiter, isOwn: Boolean = true
         checkAllAsync(listOf(rule), key, options)
 
     /** [checkAll], and a future of its decision. */
+    @JvmOverloads
+    fun checkAllAsync(
+        rules: List<String>,
+        key: String,
+        options: CheckOptions = CheckOptions.DEFAULT,
+    ): CompletableFuture<Decision> = checkAllAsync(rules, LimitKey.of(key), options)
+
+    /** The same for any key. */
     @JvmOverloads
     fun checkAllAsync(
         rules: List<String>,
@@ -181,9 +195,17 @@ class Limiter internal constructor(limiter: NativeLimiter, isOwn: Boolean = true
     ): CompletableFuture<Decision> = calls.acquire(rule, key, timeout, options, false)
 
     /** [refund], and a future of whether anything came back. */
+    fun refundAsync(decision: Decision): CompletableFuture<Boolean> = refundAsync(decision.receipt)
+
+    /** The same by the decision's receipt. */
     fun refundAsync(receipt: String): CompletableFuture<Boolean> = calls.refund(receipt, false)
 
     /** [reset], and a future of its end. */
+    @JvmOverloads
+    fun resetAsync(rule: String, key: String, limits: String? = null): CompletableFuture<Void?> =
+        resetAsync(rule, LimitKey.of(key), limits)
+
+    /** The same for any key. */
     @JvmOverloads
     fun resetAsync(rule: String, key: LimitKey, limits: String? = null): CompletableFuture<Void?> =
         calls.reset(rule, key, limits, false)

@@ -6,12 +6,20 @@ import java.lang.System.Logger.Level
 internal object Log {
     private val logger: System.Logger by lazy { System.getLogger("tidegate") }
 
-    fun take() {
+    private var looked = System.nanoTime()
+
+    /** Logs what waits; not with each answer, since to look costs a crossing. */
+    fun take(atOnce: Boolean) {
+        val now = System.nanoTime()
+        if (!atOnce && now - looked < OFTEN_NS) return
+        looked = now
         if (!logWaits()) return
         for (line in takeLog()) logger.log(level(line.level), "{0}", line.text)
     }
 
     fun failed(error: Throwable) = logger.log(Level.ERROR, "an answer could not be told", error)
+
+    private const val OFTEN_NS = 100_000_000L
 
     private fun level(name: String) = if (name == "warn") Level.WARNING else Level.valueOf(name.uppercase())
 }

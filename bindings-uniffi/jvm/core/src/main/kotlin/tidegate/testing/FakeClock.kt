@@ -12,7 +12,7 @@ import tidegate.TidegateException
 
 /**
  * A clock that stands still until a test moves it, and limiters and policies that decide by it: in memory, whatever their
- * document and `TIDEGATE_URL` say. An `acquire` waits by it too.
+ * document and `TIDEGATE_URL` say. An `acquire` that has to wait does so in real time.
  */
 class FakeClock @JvmOverloads constructor(start: Instant = Instant.parse("2026-01-01T00:00:00Z")) {
     private val clock = Clock(micros(start))
