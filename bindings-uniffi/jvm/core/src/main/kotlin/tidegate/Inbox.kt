@@ -1,5 +1,6 @@
 package tidegate
 
+import java.nio.charset.CharacterCodingException
 import java.util.concurrent.ConcurrentLinkedQueue
 import java.util.concurrent.atomic.AtomicBoolean
 
@@ -44,19 +45,22 @@ internal class Inbox(private val submit: (NativeQueue, List<Call>) -> List<Compl
         }
     }
 
+    /** Submits what is still wanted, and tells what is answered at once. */
     private fun submitted(calls: List<Pending<*>>): List<Pair<Pending<*>, Answer>> {
         val wanted = calls.filterNot { it.isDone }
         if (wanted.isEmpty()) return emptyList()
-        val tickets = Answers.expect(wanted)
+        val first = Answers.expect(wanted)
         val completed = try {
-            submit(Answers.queue, wanted.mapIndexed { place, call -> Call(tickets + place, call.ask) })
+            submit(Answers.queue, wanted.mapIndexed { place, call -> Call(first + place, call.ask) })
         } catch (error: Throwable) {
-            wanted.indices.forEach { Answers.take(tickets + it) }
-            wanted.forEach { it.completeExceptionally(error) }
-            throw error
+            wanted.indices.forEach { Answers.take(first + it) }
+            // Nothing has crossed: one of them has a text that is no Unicode, and the others are not to fail with it.
+            if (error is CharacterCodingException && wanted.size > 1) return wanted.flatMap { submitted(listOf(it)) }
+            wanted.forEach { it.completeExceptionally(told(error)) }
+            return emptyList()
         }
         // Called off before it was under way: nobody could tell it then.
-        wanted.filter { it.isDone && it.ask is Ask.Acquire }.forEach { call -> call.ticket.let { if (it != 0L) Answers.callOff(it) } }
+        wanted.filter { it.isDone }.forEach { it.callOff() }
         beside()
         return completed.mapNotNull { done -> Answers.take(done.ticket)?.let { it to done.answer } }
     }

@@ -1,8 +1,6 @@
 package tidegate
 
-import java.nio.ByteBuffer
 import java.nio.CharBuffer
-import java.nio.charset.CharacterCodingException
 import java.nio.charset.CodingErrorAction
 
 /** Who is limited: any 1 to 65,536 bytes, or several such parts that stay apart. */
@@ -44,13 +42,8 @@ class LimitKey private constructor(private val parts: List<ByteArray>, private v
 }
 
 /** The text's UTF-8, strictly: what has none would be somebody else's key. */
-internal fun utf8(text: String): ByteArray {
+internal fun utf8(text: String): ByteArray = crossing {
     val encoder = Charsets.UTF_8.newEncoder().onMalformedInput(CodingErrorAction.REPORT)
-    try {
-        val bytes: ByteBuffer = encoder.encode(CharBuffer.wrap(text))
-        return ByteArray(bytes.remaining()).also(bytes::get)
-    } catch (error: CharacterCodingException) {
-        val message = "the text has half a surrogate pair, which is no Unicode; write whole characters, or give bytes"
-        throw TidegateException(TidegateException.INVALID_REQUEST, message, error)
-    }
+    val bytes = encoder.encode(CharBuffer.wrap(text))
+    ByteArray(bytes.remaining()).also(bytes::get)
 }

@@ -19,7 +19,12 @@ internal class Pending<T>(
 
     init {
         // Whoever ends it early, by `cancel` or `orTimeout`: an acquire leaves its line at once.
-        if (ask is Ask.Acquire) whenComplete { _, _ -> if (ticket != 0L) Answers.callOff(ticket) }
+        if (ask is Ask.Acquire) whenComplete { _, _ -> callOff() }
+    }
+
+    /** An acquire that is under way leaves its line; other calls cannot be stopped. */
+    fun callOff() {
+        if (ask is Ask.Acquire && ticket != 0L) Answers.callOff(ticket)
     }
 
     // What is made of it is an ordinary future.
@@ -40,6 +45,7 @@ internal class Pending<T>(
     /** Waits for it; an interrupt calls it off. */
     fun await(): T {
         try {
+            if (Thread.interrupted()) throw InterruptedException()
             if (Answers.isThisThread()) Answers.until(this)
             return get()
         } catch (error: InterruptedException) {

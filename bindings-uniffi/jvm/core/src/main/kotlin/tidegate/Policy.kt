@@ -33,7 +33,7 @@ class Policy internal constructor(private val policy: NativePolicy) : AutoClosea
     @JvmOverloads
     @Throws(InterruptedException::class)
     fun admit(method: String, path: String, told: Told = Told()): Admission =
-        inbox.send(Ask.Admit(method, path, told, true), true, ::admitted).await()
+        inbox.send(asking(method, path, told, true), true, ::admitted).await()
 
     /**
      * The same in one call where the route needs nothing of the application. `ask` is called only where it does, on this
@@ -41,7 +41,7 @@ class Policy internal constructor(private val policy: NativePolicy) : AutoClosea
      */
     @Throws(InterruptedException::class)
     fun admit(method: String, path: String, told: Told, ask: (Needs) -> Told): Admission =
-        when (val answer = inbox.send(Ask.Admit(method, path, told, false), true) { it }.await()) {
+        when (val answer = inbox.send(asking(method, path, told, false), true) { it }.await()) {
             is Answer.Needing -> admit(method, path, ask(answer.needs))
             else -> admitted(answer)
         }
@@ -49,7 +49,7 @@ class Policy internal constructor(private val policy: NativePolicy) : AutoClosea
     /** [admit], and a future of its admission. */
     @JvmOverloads
     fun admitAsync(method: String, path: String, told: Told = Told()): CompletableFuture<Admission> =
-        inbox.send(Ask.Admit(method, path, told, true), false, ::admitted)
+        inbox.send(asking(method, path, told, true), false, ::admitted)
 
     /** The same; `ask` is called on this thread, before the future is returned. */
     fun admitAsync(method: String, path: String, told: Told, ask: (Needs) -> Told): CompletableFuture<Admission> =
@@ -58,12 +58,12 @@ class Policy internal constructor(private val policy: NativePolicy) : AutoClosea
     internal fun admitting(method: String, path: String, told: Told, ask: (Needs) -> Told): Pending<Admission> {
         var needs: Needs? = null
         // What it needs is known at once.
-        val first = inbox.sendAlone(Ask.Admit(method, path, told, false)) { answer ->
+        val first = inbox.sendAlone(asking(method, path, told, false)) { answer ->
             if (answer is Answer.Needing) throw Asking.also { needs = answer.needs }
             admitted(answer)
         }
         val needed = needs ?: return first
-        return inbox.send(Ask.Admit(method, path, ask(needed), true), false, ::admitted)
+        return inbox.send(asking(method, path, ask(needed), true), false, ::admitted)
     }
 
     /** The same policy for coroutines. */
@@ -106,6 +106,12 @@ class Policy internal constructor(private val policy: NativePolicy) : AutoClosea
         synchronized(this) { if (isClosed) return else isClosed = true }
         policy.shut()
         Answers.closed()
+    }
+
+    private fun asking(method: String, path: String, told: Told, asked: Boolean): Ask {
+        // What is freed must not cross.
+        if (told.after?.uniffiIsDestroyed == true) throw TidegateException.invalid("the charge is closed; close it after this call")
+        return Ask.Admit(method, path, told, asked)
     }
 
     private fun admitted(answer: Answer) = (answer as Answer.Admitted).admission

@@ -64,7 +64,7 @@ internal class Refusals(private val limiter: NativeLimiter) {
             val count = times.getAndSet(0)
             try {
                 if (count > 0) limiter.repeated(rules, count)
-            } catch (_: NativeException.InvalidRequest) {
+            } catch (_: NativeException) {
                 // It was closed in between, and counts no more.
             }
         }

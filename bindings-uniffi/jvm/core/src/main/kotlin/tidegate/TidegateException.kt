@@ -1,5 +1,7 @@
 package tidegate
 
+import java.nio.charset.CharacterCodingException
+
 /**
  * What cannot be done, and what to write instead. A refusal is none of these, and a store that fails is none of a `check`,
  * `peek`, `acquire` or `admit`.
@@ -24,7 +26,19 @@ class TidegateException internal constructor(val code: String, message: String, 
 internal inline fun <T> crossing(work: () -> T): T =
     try {
         work()
-    } catch (error: NativeException) {
-        val (code, message) = error.message.orEmpty().split(": ", limit = 2)
-        throw TidegateException(code, message, error)
+    } catch (error: Exception) {
+        throw told(error)
     }
+
+/** The error of this package, of one of what crosses. */
+internal fun told(error: Throwable): Throwable = when (error) {
+    is NativeException -> {
+        val (code, message) = error.message.orEmpty().split(": ", limit = 2)
+        TidegateException(code, message, error)
+    }
+    is CharacterCodingException -> {
+        val message = "the text has half a surrogate pair, which is no Unicode; write whole characters"
+        TidegateException(TidegateException.INVALID_REQUEST, message, error)
+    }
+    else -> error
+}

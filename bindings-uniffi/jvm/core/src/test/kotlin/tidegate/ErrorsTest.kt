@@ -52,6 +52,33 @@ class ErrorsTest {
             assertEquals("invalid_request", code { limiter.check("a", "x\uD800") })
             assertEquals("invalid_request", code { CheckOptions.requestId("\uDC00") })
             assertEquals(4, limiter.check("a", "x").remaining)
+            assertEquals("invalid_request", code { limiter.check("\uD800", "x") })
+            assertEquals("invalid_request", code { limiter.check("a", "x", CheckOptions.limits("\uD800")) })
+        }
+        assertEquals("invalid_request", code { Limiter.ofJson("\uD800") })
+    }
+
+    @Test
+    fun `a call that cannot cross fails alone`() {
+        Limiter.of(mapOf("a" to "1000000/m")).use { limiter ->
+            val threads = List(16) { number ->
+                java.util.concurrent.CompletableFuture.supplyAsync {
+                    (0 until 200).count { runCatching { limiter.check(if (number % 4 == 0) "\uD800" else "a", "x") }.isSuccess }
+                }
+            }
+            assertEquals(List(16) { if (it % 4 == 0) 0 else 200 }, threads.map { it.get(60, java.util.concurrent.TimeUnit.SECONDS) })
+        }
+    }
+
+    @Test
+    fun `a charge that is closed does not cross`() {
+        val json = """{"version": 1, "rules": {"a": "5/m"}, "routes": [{"prefix": "/", "rules": "a", "key": "ip"}]}"""
+        Policy.ofJson(json).use { policy ->
+            val told = Told(peer = "192.0.2.1")
+            val charge = policy.admit("GET", "/", told).charge
+            assertEquals(1, policy.admit("GET", "/", told.copy(after = charge)).charge.decisions().size)
+            charge.close()
+            assertEquals("invalid_request", code { policy.admit("GET", "/", told.copy(after = charge)) })
         }
     }
 
