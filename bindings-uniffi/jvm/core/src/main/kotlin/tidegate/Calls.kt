@@ -3,8 +3,9 @@ package tidegate
 import java.time.Duration
 
 /** The calls of a limiter, for those who block, those who go on, and those who are suspended. */
-internal class Calls(val limiter: NativeLimiter, repeatsRefusals: Boolean) {
-    private val refusals = if (repeatsRefusals) Refusals(limiter).takeIf { it.isPossible } else null
+internal class Calls(val limiter: NativeLimiter, private val isOwn: Boolean) {
+    /** What is told again has to be counted here, so that only a limiter of its own does. */
+    private val refusals = if (isOwn) Refusals(limiter).takeIf { it.isPossible } else null
     private val inbox = Inbox { queue, calls -> limiter.submit(queue, calls) }
 
     @Volatile
@@ -12,14 +13,14 @@ internal class Calls(val limiter: NativeLimiter, repeatsRefusals: Boolean) {
 
     init {
         refusals?.let { inbox.beside = it::tell }
-        Answers.opened()
+        if (isOwn) Answers.opened()
     }
 
     fun close() {
         synchronized(this) { if (isClosed) return else isClosed = true }
         refusals?.tell()
         limiter.shut()
-        Answers.closed()
+        if (isOwn) Answers.closed()
     }
 
     /** What it told again belongs to what it has counted. */

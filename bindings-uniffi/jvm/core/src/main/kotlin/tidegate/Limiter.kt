@@ -16,8 +16,8 @@ import java.util.concurrent.CompletableFuture
  *
  * What is to be done when a future ends is done on Tidegate's own thread: write `thenApplyAsync` for what takes its time.
  */
-class Limiter internal constructor(limiter: NativeLimiter, repeatsRefusals: Boolean = true) : AutoCloseable {
-    internal val calls = Calls(limiter, repeatsRefusals)
+class Limiter internal constructor(limiter: NativeLimiter, isOwn: Boolean = true) : AutoCloseable {
+    internal val calls = Calls(limiter, isOwn)
 
     /** The names of its rules. */
     val rules: List<String>

@@ -85,8 +85,8 @@ class Policy internal constructor(private val policy: NativePolicy) : AutoClosea
     /** Goes on with what stands in a file; nothing changes where it cannot be meant. */
     fun reload(path: Path) = crossing { policy.reload(Source.File(path.toString())) }
 
-    /** A limiter of its rules, on the same connections. It is closed by itself. */
-    fun limiter(): Limiter = Limiter(crossing { policy.limiter() }, repeatsRefusals = false)
+    /** A limiter of its rules, on the same connections. To close it leaves the policy open. */
+    fun limiter(): Limiter = Limiter(crossing { policy.limiter() }, isOwn = false)
 
     /** Waits until the store can be used, at most so long. */
     @JvmOverloads

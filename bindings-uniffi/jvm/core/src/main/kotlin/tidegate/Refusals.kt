@@ -43,7 +43,8 @@ internal class Refusals(private val limiter: NativeLimiter) {
             known.remove(asked, refusal)
             return null
         }
-        untold.computeIfAbsent(asked.rules) { AtomicLong() }.incrementAndGet()
+        val times = untold[asked.rules] ?: untold.computeIfAbsent(refusal.asked.rules) { AtomicLong() }
+        times.incrementAndGet()
         return aged(refusal.decision, (now.nanos - refusal.at.nanos) / NANOS_IN_MS)
     }
 
@@ -61,7 +62,11 @@ internal class Refusals(private val limiter: NativeLimiter) {
     fun tell() {
         for ((rules, times) in untold) {
             val count = times.getAndSet(0)
-            if (count > 0) limiter.repeated(rules, count)
+            try {
+                if (count > 0) limiter.repeated(rules, count)
+            } catch (_: NativeException.InvalidRequest) {
+                // It was closed in between, and counts no more.
+            }
         }
     }
 
