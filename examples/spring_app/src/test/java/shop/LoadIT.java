@@ -114,7 +114,8 @@ class LoadIT {
         List<Callable<Answered>> calls = new ArrayList<>();
         for (int i = 0; i < 8_000; i++) {
             int number = i;
-            calls.add(() -> System.nanoTime() > until ? null : ask(number, "POST", "/upload", number / 2 % 2 == 0 ? "alice" : "bob"));
+            String user = number / 2 % 2 == 0 ? "alice" : "bob";
+            calls.add(() -> System.nanoTime() > until ? null : ask(number, "POST", "/upload", user));
         }
         List<Answered> answers = together(calls).stream().filter(answer -> answer != null).toList();
         for (String user : List.of("alice", "bob")) {

@@ -30,8 +30,8 @@ import tidegate.Policy;
  * {@link #ADMISSION}; its status settles what was charged, also where it goes on asynchronously. A thread waits for a decision
  * no longer than the document's {@code deadline}.
  *
- * <p>Register it with {@code asyncSupported}, for all paths, and for the dispatcher types of {@link #DISPATCHER_TYPES}. A filter that
- * says who the user is stands before it.
+ * <p>Register it with {@code asyncSupported}, for all paths, and for the {@link #DISPATCHER_TYPES}. A filter that says who the
+ * user is stands before it.
  */
 public final class RateLimitFilter implements Filter {
     /** The request's attribute that has its {@link Admission}. */

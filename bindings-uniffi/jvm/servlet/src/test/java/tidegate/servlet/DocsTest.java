@@ -61,7 +61,9 @@ class DocsTest {
 
         EnumSet<DispatcherType> types = EnumSet.noneOf(DispatcherType.class);
         NodeList dispatchers = xml.getElementsByTagName("dispatcher");
-        for (int i = 0; i < dispatchers.getLength(); i++) types.add(DispatcherType.valueOf(dispatchers.item(i).getTextContent()));
+        for (int i = 0; i < dispatchers.getLength(); i++) {
+            types.add(DispatcherType.valueOf(dispatchers.item(i).getTextContent()));
+        }
         assertEquals(EnumSet.copyOf(RateLimitFilter.DISPATCHER_TYPES), types);
         try (Jetty jetty = new Jetty("/")) {
             jetty.context.addFilter(holder, text(xml, "url-pattern", 0), types);

@@ -197,7 +197,9 @@ class FilterTest {
     @Test
     void aCostThatIsNotSuppliedIsTheApplicationsError() throws Exception {
         try (Policy policy = Policy.ofToml(SHOP);
-                Jetty jetty = jetty(RateLimitFilter.of(policy).value("units", request -> request.getHeader("Test-Units")).build())) {
+                Jetty jetty = jetty(RateLimitFilter.of(policy)
+                        .value("units", request -> request.getHeader("Test-Units"))
+                        .build())) {
             Http http = jetty.start();
             assertEquals(500, http.get("/costly").status());
             assertEquals(500, http.get("/costly", "Test-Units: 0").status());
@@ -260,7 +262,8 @@ class FilterTest {
     @Test
     void inFrontOfAuthenticationRoutesOfUsersAreLeftForLater() throws Exception {
         try (Policy policy = Policy.ofToml(SHOP); Jetty jetty = new Jetty("/")) {
-            RateLimitFilter behind = RateLimitFilter.of(policy).user(request -> (String) request.getAttribute("user")).build();
+            RateLimitFilter behind =
+                    RateLimitFilter.of(policy).user(request -> (String) request.getAttribute("user")).build();
             jetty.filter(behind.inFront());
             jetty.filter((request, response, chain) -> {
                 HttpServletRequest http = (HttpServletRequest) request;

@@ -29,7 +29,8 @@ public final class Http {
 
     /** @param headers whole lines */
     public Answer ask(String method, String path, String body, String... headers) {
-        StringBuilder request = new StringBuilder(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+        StringBuilder request = new StringBuilder(method + " " + path + " HTTP/1.1\r\n");
+        request.append("Host: localhost\r\nConnection: close\r\n");
         for (String line : headers) request.append(line).append("\r\n");
         if (!method.equals("GET")) request.append("Content-Length: ").append(body.length()).append("\r\n");
         request.append("\r\n").append(body);

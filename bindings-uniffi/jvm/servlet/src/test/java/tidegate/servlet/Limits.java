@@ -12,7 +12,8 @@ import tidegate.Policy;
 public class Limits implements ServletContainerInitializer {
     @Override
     public void onStartup(Set<Class<?>> none, ServletContext context) {
-        Policy policy = Policy.ofFile(Path.of(context.getInitParameter("limits"))); // or Policy.watch(..): read again when it changes
+        // Or Policy.watch(..), which reads the file again when it changes.
+        Policy policy = Policy.ofFile(Path.of(context.getInitParameter("limits")));
         RateLimitFilter filter = RateLimitFilter.of(policy)
                 .user(request -> (String) request.getAttribute("user")) // unless said, the name of getUserPrincipal()
                 .value("units", request -> request.getHeader("Units"))
@@ -20,6 +21,7 @@ public class Limits implements ServletContainerInitializer {
                 .build();
         FilterRegistration.Dynamic limits = context.addFilter("limits", filter);
         limits.setAsyncSupported(true);
-        limits.addMappingForUrlPatterns(EnumSet.copyOf(RateLimitFilter.DISPATCHER_TYPES), true, "/*"); // behind those that are there
+        // Behind those that are declared, such as one that says who the user is.
+        limits.addMappingForUrlPatterns(EnumSet.copyOf(RateLimitFilter.DISPATCHER_TYPES), true, "/*");
     }
 }

@@ -8,6 +8,7 @@ import tidegate.TidegateException;
 final class Refused extends AbstractFailureAnalyzer<TidegateException> {
     @Override
     protected FailureAnalysis analyze(Throwable root, TidegateException cause) {
-        return new FailureAnalysis(cause.getMessage(), "Correct the document that tidegate.document or tidegate.toml names.", cause);
+        String action = "Correct the document that tidegate.document or tidegate.toml names.";
+        return new FailureAnalysis(cause.getMessage(), action, cause);
     }
 }

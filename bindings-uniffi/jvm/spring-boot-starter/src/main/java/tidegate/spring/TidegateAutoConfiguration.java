@@ -37,8 +37,8 @@ public class TidegateAutoConfiguration {
         return Documents.policy(said, resources, environment);
     }
 
-    /** The rules as they are at the start; the policy closes it. */
-    @Bean(destroyMethod = "")
+    /** Of the rules as they are at the start. */
+    @Bean
     @ConditionalOnMissingBean
     Limiter tidegateLimiter(Policy policy) {
         return policy.limiter();

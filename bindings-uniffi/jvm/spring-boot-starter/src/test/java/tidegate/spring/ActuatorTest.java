@@ -44,7 +44,8 @@ class ActuatorTest {
             while (http.get("/actuator/health").status() == 200 && System.nanoTime() < until) Thread.sleep(50);
             Http.Answer down = http.get("/actuator/health");
             assertEquals(503, down.status());
-            assertTrue(down.body().contains("\"tidegate\":{\"status\":\"DOWN\",\"details\":{\"error\":\"store_unavailable\""), down.body());
+            String why = "\"tidegate\":{\"status\":\"DOWN\",\"details\":{\"error\":\"store_unavailable\"";
+            assertTrue(down.body().contains(why), down.body());
         }
     }
 }

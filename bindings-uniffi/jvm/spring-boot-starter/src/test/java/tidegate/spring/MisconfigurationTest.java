@@ -19,7 +19,8 @@ class MisconfigurationTest {
         Throwable refused = assertThrows(Throwable.class, () -> App.start(document, properties).close());
         // Those of Boot that need a service cannot be made; ours can.
         var unmade = FailureHandler.handleMessage((message, failure) -> {});
-        for (FailureAnalyzer analyzer : SpringFactoriesLoader.forDefaultResourceLocation().load(FailureAnalyzer.class, unmade)) {
+        var factories = SpringFactoriesLoader.forDefaultResourceLocation();
+        for (FailureAnalyzer analyzer : factories.load(FailureAnalyzer.class, unmade)) {
             FailureAnalysis analysis = analyzer.analyze(refused);
             if (analysis != null) return analysis.getDescription() + "\n" + analysis.getAction();
         }
@@ -53,7 +54,8 @@ class MisconfigurationTest {
 
     @Test
     void whatTheCoreRefuses() {
-        says(refusal("version = 1\n[rules]\nlogin = \"five a minute\"\n[http.default]\nrules = \"login\"\nkey = \"ip\"\n"), "login");
+        String everywhere = "[http.default]\nrules = \"login\"\nkey = \"ip\"\n";
+        says(refusal("version = 1\nrules = { login = \"five a minute\" }\n" + everywhere), "login");
         says(refusal("version = 1\n[rules]\nlogin = \"5/m\"\n"), "routes");
         says(refusal("version = 1\nrule = 1"), "rule");
     }

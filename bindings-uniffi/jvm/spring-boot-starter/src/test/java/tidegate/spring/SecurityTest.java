@@ -47,7 +47,8 @@ class SecurityTest {
         @Bean
         UserDetailsService users() {
             return new InMemoryUserDetailsManager(
-                    User.withUsername("anna").password("{noop}a").build(), User.withUsername("bert").password("{noop}b").build());
+                    User.withUsername("anna").password("{noop}a").build(),
+                    User.withUsername("bert").password("{noop}b").build());
         }
     }
 

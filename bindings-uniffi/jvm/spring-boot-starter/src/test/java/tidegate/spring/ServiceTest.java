@@ -187,6 +187,38 @@ class ServiceTest {
     }
 
     @Test
+    void itStartsWithoutItsStore() {
+        String nowhere = SHOP.replace("rules = {", "store = { url = \"redis://127.0.0.1:1\" }\nrules = {");
+        try (App.Running app = App.start(nowhere)) {
+            for (int i = 0; i < 5; i++) assertEquals(200, app.http().post("/login").status(), "on_error is allow");
+        }
+    }
+
+    @Test
+    void whoeverRewritesTheAddressIsBelieved() {
+        // The test is Tomcat's internal proxy, which has added the address at the right.
+        try (App.Running app = App.start(SHOP, "server.forward-headers-strategy=native")) {
+            Http http = app.http();
+            for (int i = 0; i < 2; i++) {
+                assertEquals(200, http.post("/login", "X-Forwarded-For: 203.0.113." + i + ", 198.51.100.7").status());
+            }
+            assertEquals(429, http.post("/login", "X-Forwarded-For: 203.0.113.9, 198.51.100.7").status());
+            assertEquals(200, http.post("/login", "X-Forwarded-For: 203.0.113.9, 198.51.100.8").status());
+        }
+    }
+
+    @Test
+    void aMethodThatAFormHidesIsTheRequests() {
+        String document = SHOP.replace("path = \"/items/{id}\"", "path = \"/items/{id}\"\nmethods = [\"DELETE\"]");
+        try (App.Running app = App.start(document, "spring.mvc.hiddenmethod.filter.enabled=true")) {
+            Http http = app.http();
+            String form = "Content-Type: application/x-www-form-urlencoded";
+            assertEquals("0", http.ask("POST", "/items/1", "_method=DELETE", form).remaining());
+            assertEquals(429, http.ask("POST", "/items/1", "_method=DELETE", form).status());
+        }
+    }
+
+    @Test
     void itCanBeSwitchedOff() {
         try (App.Running app = App.start(null, "tidegate.enabled=false")) {
             for (int i = 0; i < 5; i++) assertEquals(200, app.http().post("/login").status());
