@@ -118,7 +118,8 @@ test-uniffi: library-uniffi
 	@$(MAKE) --no-print-directory test-together
 
 test-jvm: library-uniffi
-	$(FOR_UNIFFI); mvn -B -ntp -q -f $(UNIFFI)/jvm verify
+	$(FOR_UNIFFI); mvn -B -ntp -q -f $(UNIFFI)/jvm install
+	$(FOR_UNIFFI); mvn -B -ntp -q -f examples/spring_app verify
 
 test-ruby: library-uniffi
 	target/debug/tidegate-bindgen ruby $(UNIFFI_LIBRARY) target/ruby
