@@ -43,9 +43,10 @@ fn rewrite(file: &Utf8Path, rewritten: fn(&str) -> Result<String>) -> Result<()>
     Ok(fs::write(file, rewritten(&text)?)?)
 }
 
-/// What constructors return and throw, as the generator leaves it, and by the names that `uniffi.toml` gives it: the generator
-/// renames all but them.
+/// What the generator leaves in Kotlin, and what is to stand there: the library is where the jar has it, and constructors return
+/// and throw what `uniffi.toml` renames (the generator renames all but them).
 const RENAMED: &[(&str, &str)] = &[
+    ("return \"tidegate_uniffi\"", "return LibraryFile.path()"),
     ("(TidegateException)", "(NativeException)"),
     ("(TidegateException::class)", "(NativeException::class)"),
     ("`clock`: Clock): Limiter {", "`clock`: Clock): NativeLimiter {"),
@@ -55,7 +56,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("FfiConverterTypePolicy.lift", "FfiConverterTypeNativePolicy.lift"),
 ];
 
-/// Kotlin whose constructors tell what they make.
+/// Kotlin that finds the library, and whose constructors tell what they make.
 fn renamed(text: &str) -> Result<String> {
     let mut text = text.to_owned();
     for (old, new) in RENAMED {
