@@ -18,9 +18,9 @@ class Service implements AutoCloseable {
 
     Service(Path document, String store) throws Exception {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
-        // It would tell of each refusal.
-        String quiet = "--logging.level.tidegate=warn";
-        var builder = new ProcessBuilder(java, "-Xmx256m", "-jar", System.getProperty("shop.jar"), quiet);
+        // They would tell of each refusal, and of each request that no method takes.
+        String[] quiet = {"--logging.level.tidegate=warn", "--logging.level.org.springframework.web=error"};
+        var builder = new ProcessBuilder(java, "-Xmx256m", "-jar", System.getProperty("shop.jar"), quiet[0], quiet[1]);
         builder.redirectErrorStream(true);
         builder.environment().put("PORT", "0");
         builder.environment().put("SHOP_LIMITS", document.toUri().toString());

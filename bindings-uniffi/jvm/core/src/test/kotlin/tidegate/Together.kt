@@ -12,6 +12,8 @@ object Together {
     fun main(arguments: Array<String>) {
         val (document, calls) = arguments
         Limiter.ofFile(Path.of(document)).use { limiter ->
+            // A machine that has just begun would come when all is over.
+            repeat(WARM) { limiter.peek("hammer", "somebody else") }
             println("ready")
             readln()
             println(runBlocking { admitted(limiter.suspending(), calls.toInt()) })
@@ -25,4 +27,5 @@ object Together {
     }
 
     private const val IN_FLIGHT = 100
+    private const val WARM = 2_000
 }
