@@ -4,7 +4,7 @@ CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
 .PHONY: help demo test test-python test-node lint lint-python lint-node wheel-python wheel-release addon-node package-node
-.PHONY: library-uniffi test-uniffi test-jvm test-ruby test-swift test-together
+.PHONY: package-uniffi library-uniffi test-uniffi test-jvm test-ruby test-swift test-together
 .PHONY: chaos fuzz bench bench-python bench-node lua-cost mutants test-servers
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test-uniffi   Kotlin, Java and Ruby, as far as there are toolchains, and Swift's sources; part of make test"
 	@echo "make wheel-release the wheel and the source distribution as they are published, in target/python/release"
 	@echo "make package-node  the npm packages as they are published, for this platform, in target/node/release"
+	@echo "make package-uniffi  the jars and the gem as they are published, for this platform, in target/uniffi/release"
 	@echo "make chaos         a cluster under load, and all that can happen to it (ROUNDS=10, SCENARIOS='kill freeze')"
 	@echo "make fuzz          libFuzzer on all that strangers write (TIME=600 seconds each, TARGETS='address key')"
 	@echo "make lint          format, clippy, docs, dependencies"
@@ -143,6 +144,22 @@ test-swift: library-uniffi
 	scripts/swift-package target/debug/tidegate-bindgen $(UNIFFI_LIBRARY) target/swift
 	@! scripts/toolchain swift || swift test --package-path target/swift \
 		-Xlinker -L$(CURDIR)/target/debug -Xlinker -rpath -Xlinker $(CURDIR)/target/debug
+
+# For the oldest C library that can be had, as the wheel: zig links against glibc 2.17.
+RELEASE = $(CURDIR)/target/uniffi/release
+RELEASED = $(CURDIR)/target/x86_64-unknown-linux-gnu/release
+
+package-uniffi: $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $(NODE)/requirements-release.txt
+	PATH="$(VENV)/bin:$$PATH" $(CARGO) zigbuild --locked --release -p tidegate-uniffi --target x86_64-unknown-linux-gnu.2.17
+	scripts/check-library $(RELEASED)/libtidegate_uniffi.so 2.17
+	$(CARGO) build --locked -p tidegate-bindgen
+	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	mvn -B -ntp -q -f $(UNIFFI)/jvm -DskipTests clean package -Dtidegate.native=$(RELEASED)
+	cp $(UNIFFI)/jvm/*/target/tidegate*.jar $(RELEASE)
+	target/debug/tidegate-bindgen ruby $(RELEASED)/libtidegate_uniffi.so target/ruby
+	TIDEGATE_LIBRARY=$(RELEASED)/libtidegate_uniffi.so ruby $(UNIFFI)/ruby/package.rb $(RELEASE)
+	ls -l $(RELEASE)
 
 chaos:
 	@scripts/ensure-servers
