@@ -7,6 +7,7 @@ mod connect;
 mod failure;
 mod inspect;
 mod node;
+mod rare;
 mod remote;
 mod script;
 mod sentinel;
@@ -32,7 +33,6 @@ pub(crate) use self::inspect::Inspector;
 pub(crate) use self::remote::Remote;
 use self::script::Request;
 use self::topology::Topology;
-use crate::algorithm::{Logged, Step, Tally};
 use crate::breaker::{Bounds, Breaker, Change};
 use crate::clock::{self, Clock};
 use crate::completion::Waiter;
@@ -41,12 +41,10 @@ use crate::deny_cache::DenyCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork::PerProcess;
 use crate::io::{self, Beats};
-use crate::key::{Subject, Suffix};
 use crate::metrics::{Meter, Metrics};
 use crate::plan::Call;
-use crate::receipt::Receipt;
 use crate::request_id;
-use crate::rule::{BoundLimit, OnError};
+use crate::rule::OnError;
 use crate::store::memory::{DEFAULT_MAX_KEYS, MemoryStore};
 
 /// What makes two stores the same: limiters that agree on it share connections.
@@ -221,86 +219,6 @@ impl RedisStore {
         if breaker.succeeded() == Change::Closed {
             log::info!("{} answers again", breaker.of);
         }
-    }
-
-    pub(crate) fn refund(self: &Arc<Self>, receipt: &Receipt, rates: &[u32], deadline: Instant) -> Result<Owed<bool>> {
-        let (request, subject) = (Request::refund(receipt, rates), receipt.subject.clone());
-        let store = Arc::clone(self);
-        // Before and after: a refusal that comes meanwhile may be of either time.
-        self.denied.forget(&subject);
-        self.owe(deadline, async move {
-            let reply = store.run(request, deadline, false, None).await;
-            store.denied.forget(&subject);
-            script::refunded(&reply?)
-        })
-    }
-
-    pub(crate) fn count(
-        self: &Arc<Self>,
-        suffix: &Suffix,
-        window_ms: u64,
-        subject: &Subject,
-        step: Step,
-        deadline: Instant,
-    ) -> Result<Owed<Tally>> {
-        let request = Request::count(format!("{}{suffix}", subject.base(&self.prefix)), window_ms, step, self.lease());
-        let store = Arc::clone(self);
-        self.owe(deadline, async move { script::tally(&store.run(request, deadline, false, None).await?) })
-    }
-
-    pub(crate) fn reset(
-        self: &Arc<Self>,
-        limits: &[Arc<BoundLimit>],
-        subject: &Subject,
-        deadline: Instant,
-    ) -> Result<Owed<()>> {
-        let base = subject.base(&self.prefix);
-        let suffixes = limits.iter().flat_map(|limit| [limit.suffix.text(), limit.count_suffix.text()]);
-        let keys: Vec<String> = suffixes.map(|suffix| format!("{base}{suffix}")).collect();
-        let (store, subject) = (Arc::clone(self), subject.clone());
-        self.denied.forget(&subject);
-        self.owe(deadline, async move {
-            let outcome = store.delete(&keys, deadline).await;
-            store.denied.forget(&subject);
-            outcome
-        })
-    }
-
-    /// Deletes keys of one slot, together; one by one where the slot is halfway to another node.
-    async fn delete(self: &Arc<Self>, keys: &[String], deadline: Instant) -> Result<()> {
-        let slot = slot::of(keys[0].as_bytes());
-        let delete = |keys: &[String]| {
-            let mut command = redis::cmd("DEL");
-            command.arg(keys);
-            command
-        };
-        match self.send(slot, deadline, false, None, |_| delete(keys)).await {
-            Err(error) if is_halfway(&error) => {}
-            outcome => return outcome.map(drop),
-        }
-        for key in keys.chunks(1) {
-            self.send(slot, deadline, false, None, |_| delete(key)).await?;
-        }
-        Ok(())
-    }
-
-    /// What a log keeps: time, id and units, the oldest first; the newest thousand units.
-    pub(crate) fn log(
-        self: &Arc<Self>,
-        suffix: &Suffix,
-        subject: &Subject,
-        deadline: Instant,
-    ) -> Result<Owed<Vec<Logged>>> {
-        let key = format!("{}{suffix}", subject.base(&self.prefix));
-        let store = Arc::clone(self);
-        self.owe(deadline, async move {
-            let mut command = redis::cmd("ZRANGE");
-            command.arg(&key).arg("-1000").arg("-1").arg("WITHSCORES");
-            let reply = store.send(slot::of(key.as_bytes()), deadline, false, None, |_| command.clone()).await?;
-            let members: Vec<(Vec<u8>, u64)> =
-                redis::from_redis_value(reply).map_err(|_| script::corrupt(key.as_bytes()))?;
-            Ok(script::requests(members))
-        })
     }
 
     /// Waits until every node is connected and knows the script.
