@@ -12,6 +12,7 @@ mod args;
 mod asynchronous;
 mod call;
 mod clock;
+mod crossing;
 mod decision;
 mod error;
 mod limiter;

@@ -1,5 +1,6 @@
 package tidegate
 
+import java.util.ArrayDeque
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.ConcurrentLinkedQueue
 import java.util.concurrent.Future
@@ -9,12 +10,17 @@ import java.util.concurrent.atomic.AtomicLong
 internal object Answers {
     val queue: NativeQueue by lazy { keepLog().let { NativeQueue() } }
 
+    private val number by lazy { queue.number() }
     private val waiting = ConcurrentHashMap<Long, Pending<*>>()
     private val next = AtomicLong(1)
     private val later = ConcurrentLinkedQueue<() -> Unit>()
 
     /** Limiters and policies that are open: while there are any, lines may come that are to be logged. */
     private var open = 0
+
+    /** Of the common thread alone: whether it answers, and whose calls are to cross when it has. */
+    private var isAnswering = false
+    private val toCross = ArrayDeque<Inbox>()
 
     @Volatile
     private var thread: Thread? = null
@@ -77,10 +83,28 @@ internal object Answers {
     }
 
     private fun round() {
-        val completed = queue.wait(if (later.isEmpty()) MOST_MS else 0)
-        for (done in completed) take(done.ticket)?.answer(done.answer)
+        crossAll()
+        val completed = Crossing.wait(number, if (later.isEmpty()) MOST_MS else 0)
+        isAnswering = true
+        try {
+            for (done in completed) take(done.ticket)?.answer(done.answer)
+        } finally {
+            isAnswering = false
+        }
+        crossAll()
         while (true) later.poll()?.invoke() ?: break
         Log.take(atOnce = completed.isEmpty())
+    }
+
+    /** Whether the calls of an inbox cross a little later: while the common thread answers many, what they lead to crosses at once. */
+    fun isToCross(inbox: Inbox): Boolean {
+        if (!isThisThread() || !isAnswering) return false
+        if (inbox !in toCross) toCross.add(inbox)
+        return true
+    }
+
+    private fun crossAll() {
+        while (true) (toCross.pollFirst() ?: return).cross()
     }
 
     private fun isOver() = synchronized(this) {

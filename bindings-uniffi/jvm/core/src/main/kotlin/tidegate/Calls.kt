@@ -6,7 +6,8 @@ import java.time.Duration
 internal class Calls(val limiter: NativeLimiter, private val isOwn: Boolean) {
     /** What is told again has to be counted here, so that only a limiter of its own does. */
     private val refusals = if (isOwn) Refusals(limiter).takeIf { it.isPossible } else null
-    private val inbox = Inbox { queue, calls -> limiter.submit(queue, calls) }
+    private val number by lazy { limiter.number(Answers.queue) }
+    private val inbox = Inbox { calls -> Crossing.submit(number, calls) }
 
     @Volatile
     private var isClosed = false

@@ -8,7 +8,7 @@ import java.util.concurrent.atomic.AtomicBoolean
  * The calls of one limiter or policy that are to cross. A crossing costs more than a decision: whoever finds nobody crossing
  * takes all that wait here along, and the others add theirs and leave.
  */
-internal class Inbox(private val submit: (NativeQueue, List<Call>) -> List<Completed>) {
+internal class Inbox(private val submit: (List<Call>) -> List<Completed>) {
     private val waiting = ConcurrentLinkedQueue<Pending<*>>()
     private val isCrossing = AtomicBoolean()
 
@@ -19,7 +19,7 @@ internal class Inbox(private val submit: (NativeQueue, List<Call>) -> List<Compl
     fun <T> send(ask: Ask, isBlocking: Boolean, read: (Answer) -> T): Pending<T> {
         val call = Pending(this, ask, isBlocking, read)
         waiting.add(call)
-        cross()
+        if (!Answers.isToCross(this)) cross()
         return call
     }
 
@@ -51,7 +51,7 @@ internal class Inbox(private val submit: (NativeQueue, List<Call>) -> List<Compl
         if (wanted.isEmpty()) return emptyList()
         val first = Answers.expect(wanted)
         val completed = try {
-            submit(Answers.queue, wanted.mapIndexed { place, call -> Call(first + place, call.ask) })
+            submit(wanted.mapIndexed { place, call -> Call(first + place, call.ask) })
         } catch (error: Throwable) {
             wanted.indices.forEach { Answers.take(first + it) }
             // Nothing has crossed: one of them has a text that is no Unicode, and the others are not to fail with it.

@@ -11,7 +11,8 @@ import java.util.concurrent.CompletableFuture
  * The path of a request is as on the wire, without the query.
  */
 class Policy internal constructor(private val policy: NativePolicy) : AutoCloseable {
-    private val inbox = Inbox { queue, calls -> policy.submit(queue, calls) }
+    private val number by lazy { policy.number(Answers.queue) }
+    private val inbox = Inbox { calls -> Crossing.submit(number, calls) }
     private var isClosed = false
 
     init {
