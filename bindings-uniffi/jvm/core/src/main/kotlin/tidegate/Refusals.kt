@@ -86,7 +86,8 @@ internal class Refusals(private val limiter: NativeLimiter) {
         },
     )
 
-    private fun aged(time: Long?, ms: Long) = time?.let { (it - ms).coerceAtLeast(0) }
+    /** As the core ages what it remembers: what refuses is never over at once. */
+    private fun aged(time: Long?, ms: Long) = time?.let { (it - ms).coerceAtLeast(1) }
 
     private companion object {
         const val MOST = 65_536

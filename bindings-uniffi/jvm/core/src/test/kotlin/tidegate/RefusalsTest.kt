@@ -123,6 +123,19 @@ class RefusalsTest {
     }
 
     @Test
+    fun `no time of a refusal comes to nothing, as in the core`() {
+        limiter(Servers.redis.url, "a" to "1/h").use { limiter ->
+            val refusals = Refusals(limiter.calls.limiter)
+            val refusal = refused(limiter)
+            val brief = refusal.limits.map { it.copy(retryAfterMs = 1, resetAfterMs = 1) }
+            val asked = Asked(listOf("a"), LimitKey.of("y"), 1, null)
+            refusals.keep(asked, refusals.now(), refusal.copy(limits = brief, repeatsMs = Duration.ofHours(1).toMillis()))
+            Thread.sleep(10)
+            assertEquals(brief, refusals.find(asked)!!.limits)
+        }
+    }
+
+    @Test
     fun `many refusals are bounded, and the oldest go`() {
         limiter(Servers.redis.url, "a" to "1/h").use { limiter ->
             val refusals = Refusals(limiter.calls.limiter)
