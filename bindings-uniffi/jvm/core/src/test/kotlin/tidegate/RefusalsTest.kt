@@ -147,4 +147,17 @@ class RefusalsTest {
             assertFalse(refusals.find(asked(65_536)) == null)
         }
     }
+
+    @Test
+    fun `refusals that are over are not kept`() {
+        limiter(Servers.redis.url, "a" to "1/h").use { limiter ->
+            val refusals = Refusals(limiter.calls.limiter)
+            val refusal = refused(limiter).copy(repeatsMs = 1)
+            for (number in 0 until 1_000) {
+                val at = Refusals.Moment(refusals.now().nanos + number * 2_000_000L, 0)
+                refusals.keep(Asked(listOf("a"), LimitKey.of("$number"), 1, null), at, refusal)
+            }
+            assertEquals(1, refusals.size)
+        }
+    }
 }
