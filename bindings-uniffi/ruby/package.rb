@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 # `ruby package.rb FOLDER` makes the gem of this platform and puts it there. TIDEGATE_LIBRARY names the native library, and
-# the repository's target/ruby has what `tidegate-bindgen ruby LIBRARY target/ruby` has made of it. A library for tests is refused, unless `--testing`
-# follows: its servers decide on the clock that a test sets.
+# the repository's target/ruby has what `tidegate-bindgen ruby LIBRARY target/ruby` has made of it. A library for tests is
+# refused, unless `--testing` follows: its servers decide on the clock that a test sets.
 
 require "fileutils"
 require "rubygems/package"

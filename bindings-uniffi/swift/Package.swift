@@ -1,5 +1,5 @@
 // swift-tools-version:5.9
-// `make swift` lays this package out in target/swift, with the sources that are generated of the library.
+// `make test-swift` lays this package out in target/swift, with the sources that are generated of the library.
 
 import PackageDescription
 

@@ -100,6 +100,25 @@ fn swift_has_its_module_map_and_a_header_that_compiles() -> Result<()> {
 }
 
 #[test]
+fn the_page_of_swift_shows_what_its_package_tests() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+    let tests = squeezed(&fs::read_to_string(root.join("swift/Tests/TidegateTests/PageTests.swift"))?);
+    let page = fs::read_to_string(root.join("../docs/swift.md"))?;
+    let mut shown = 0;
+    for block in page.split("```swift\n").skip(1) {
+        let (block, _) = block.split_once("```").context("a block ends")?;
+        // Imports come first, and code after them.
+        for part in block.split("\n\n") {
+            ensure!(tests.contains(&squeezed(part)), "PageTests.swift has not:\n{part}");
+            shown += 1;
+        }
+    }
+    assert!(shown >= 5, "only {shown} parts are shown");
+    Ok(())
+}
+
+#[test]
 fn kotlin_is_one_package() -> Result<()> {
     let files = generated("kotlin")?;
     assert_eq!(files.len(), 1);

@@ -11,7 +11,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 /// The most lines that are kept; later ones are dropped.
 const MOST: usize = 1_000;
 
-static KEEPER: Keeper = Keeper { waits: AtomicBool::new(false), lines: Mutex::new(Vec::new()) };
+static KEEPER: Keeper = Keeper::new();
 
 /// A line, as it was logged.
 #[non_exhaustive]
@@ -30,6 +30,22 @@ struct Keeper {
     lines: Mutex<Vec<Line>>,
 }
 
+impl Keeper {
+    const fn new() -> Keeper {
+        Keeper { waits: AtomicBool::new(false), lines: Mutex::new(Vec::new()) }
+    }
+
+    #[inline]
+    fn waiting(&self) -> bool {
+        self.waits.load(Ordering::Acquire)
+    }
+
+    fn take(&self) -> Vec<Line> {
+        self.waits.store(false, Ordering::Release);
+        self.lines.try_lock().map(|mut lines| std::mem::take(&mut *lines)).unwrap_or_default()
+    }
+}
+
 impl Log for Keeper {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("tidegate")
@@ -42,6 +58,8 @@ impl Log for Keeper {
         {
             let target = record.target().to_owned();
             lines.push(Line { level: record.level(), target, text: record.args().to_string() });
+            // Told once it can be taken: whoever came for it while it is locked would not come again.
+            drop(lines);
             self.waits.store(true, Ordering::Release);
         }
     }
@@ -60,12 +78,41 @@ pub fn keep() {
 #[inline]
 #[must_use]
 pub fn waiting() -> bool {
-    KEEPER.waits.load(Ordering::Acquire)
+    KEEPER.waiting()
 }
 
 /// Takes what has been logged since, the oldest first.
 #[must_use]
 pub fn take() -> Vec<Line> {
-    KEEPER.waits.store(false, Ordering::Release);
-    KEEPER.lines.try_lock().map(|mut lines| std::mem::take(&mut *lines)).unwrap_or_default()
+    KEEPER.take()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_somebody_comes_for_while_it_is_written_is_not_forgotten() {
+        for _ in 0..500 {
+            let keeper = Keeper::new();
+            let mut taken = 0;
+            thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    keeper
+                        .log(&Record::builder().level(Level::Warn).target("tidegate").args(format_args!("x")).build());
+                });
+                while !writer.is_finished() {
+                    if keeper.waiting() {
+                        taken += keeper.take().len();
+                    }
+                }
+            });
+            if keeper.waiting() {
+                taken += keeper.take().len();
+            }
+            assert_eq!(taken, 1);
+        }
+    }
 }

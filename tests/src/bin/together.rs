@@ -14,9 +14,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::json;
+use tidegate::Algorithm;
 use tidegate_tests::servers::{shared_cluster, shared_server};
 
-const ALGORITHMS: [&str; 3] = ["sliding_window", "token_bucket", "fixed_window"];
 /// Of each language; all of them together ask for twice the limit.
 const CALLS: usize = 1_000;
 
@@ -29,18 +29,18 @@ fn main() -> Result<()> {
     let limit = CALLS * languages.len() / 2;
     let mut failed = 0;
     for (store, url) in [("redis", shared_server().url()), ("cluster", shared_cluster().url())] {
-        for algorithm in ALGORITHMS {
+        for algorithm in Algorithm::ALL.iter().map(|one| one.name()) {
             let folder = tempfile::tempdir()?;
-            // A bucket of thousands in 366 days has its next unit after hours; a fixed window of 366 days ends in some year.
+            // A bucket of thousands in 366 days has its next unit after hours; windows that begin by the clock end in some year.
             let limits = format!("{limit}/366d {algorithm}");
             let counts = admitted(&languages, &url, &format!("together-{algorithm}"), &limits, folder.path())?;
             let sum: usize = counts.iter().map(|(_, count)| count).sum();
             failed += usize::from(sum != limit);
             let shown: Vec<String> = counts.iter().map(|(language, count)| format!("{language} {count}")).collect();
-            println!("{store:8} {algorithm:15} {sum} of {limit} admitted: {}", shown.join(", "));
+            println!("{store:8} {algorithm:22} {sum} of {limit} admitted: {}", shown.join(", "));
         }
     }
-    let passed = 2 * ALGORITHMS.len() - failed;
+    let passed = 2 * Algorithm::ALL.len() - failed;
     println!("{passed} passed, {failed} failed");
     if failed > 0 { Err(Error::other("some admitted more or less than the limit")) } else { Ok(()) }
 }

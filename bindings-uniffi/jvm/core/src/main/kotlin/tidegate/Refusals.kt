@@ -29,6 +29,10 @@ internal class Refusals(private val limiter: NativeLimiter) {
     private val oldest = ArrayDeque<Refusal>()
     private val untold = ConcurrentHashMap<List<String>, AtomicLong>()
 
+    /** How many are kept. */
+    internal val size: Int
+        get() = known.size
+
     /** Whether there can be any: in memory there are none. */
     val isPossible: Boolean
         get() = ended != null
@@ -54,7 +58,13 @@ internal class Refusals(private val limiter: NativeLimiter) {
         known[asked] = refusal
         synchronized(oldest) {
             oldest.add(refusal)
-            if (oldest.size > MOST) oldest.poll()?.let { known.remove(it.asked, it) }
+            // Two at a time, as the core does: those whose time is over go sooner than others come.
+            repeat(2) {
+                val first = oldest.peek()
+                if (oldest.size <= MOST && at.nanos - first.until < 0) return
+                oldest.remove()
+                known.remove(first.asked, first)
+            }
         }
     }
 
@@ -86,7 +96,8 @@ internal class Refusals(private val limiter: NativeLimiter) {
         },
     )
 
-    private fun aged(time: Long?, ms: Long) = time?.let { (it - ms).coerceAtLeast(0) }
+    /** As the core ages what it remembers: what refuses is never over at once. */
+    private fun aged(time: Long?, ms: Long) = time?.let { (it - ms).coerceAtLeast(1) }
 
     private companion object {
         const val MOST = 65_536

@@ -13,6 +13,14 @@ import tidegate.testing.FakeClock;
 final class JavaPage {
     private JavaPage() {}
 
+    /** What the README shows. */
+    static void readme() throws Exception {
+        try (Limiter limiter = Limiter.of(Map.of("login", "5/m"))) { // a second argument, "redis://127.0.0.1:6379", shares the state
+          Decision decision = limiter.check("login", "alice");
+          System.out.println(decision.getAllowed() + " " + decision.getRemaining()); // true 4
+        }
+    }
+
     static void run(PrintStream out) throws Exception {
         Limiter limiter = Limiter.of(Map.of("login", "2/m", "search", "10/s burst 30; 1000/h")); // ..., "redis://..." shares it
 

@@ -23,6 +23,23 @@ class DocsTest {
         compare("java", File("src/test/java/tidegate/JavaPage.java"), printed.toString().trim().lines())
     }
 
+    @Test
+    fun readme() {
+        val printed = ByteArrayOutputStream()
+        val before = System.out
+        System.setOut(PrintStream(printed, true))
+        try {
+            JavaPage.readme()
+        } finally {
+            System.setOut(before)
+        }
+        assertEquals("true 4\n", printed.toString())
+        val block = File(ROOT, "README.md").readText().substringAfter("```java\n").substringBefore("```").trimEnd()
+        val source = File("src/test/java/tidegate/JavaPage.java").readText()
+        assertTrue(block.prependIndent(INDENT) in source, "JavaPage.java has not:\n$block")
+        assertTrue("// true 4" in block)
+    }
+
     private fun compare(language: String, source: File, printed: List<String>) {
         val text = source.readText()
         val page = File(ROOT, "docs/$language.md").readText()

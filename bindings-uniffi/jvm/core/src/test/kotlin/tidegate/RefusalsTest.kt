@@ -15,8 +15,14 @@ import tidegate.support.until
 /** Refusals that are told again without crossing. */
 @ExtendWith(Servers.Shared::class)
 class RefusalsTest {
-    private fun limiter(url: String, vararg rules: Pair<String, String>, prefix: String = Servers.prefix()): Limiter {
-        val store = mapOf("prefix" to prefix, "deadline" to "20s", "url" to url)
+    /** It remembers refusals for longer than a busy machine stands still, unless said. */
+    private fun limiter(
+        url: String,
+        vararg rules: Pair<String, String>,
+        prefix: String = Servers.prefix(),
+        max: String = "1m",
+    ): Limiter {
+        val store = mapOf("prefix" to prefix, "deadline" to "20s", "url" to url, "deny_cache_max" to max)
         return Limiter.ofJson(json(mapOf("version" to 1, "store" to store, "rules" to mapOf(*rules))))
     }
 
@@ -71,10 +77,10 @@ class RefusalsTest {
     @Test
     fun `a reset by another limiter of the process shows within what a refusal may be repeated`() {
         val prefix = Servers.prefix()
-        limiter(Servers.redis.url, "a" to "1/h", prefix = prefix).use { one ->
+        limiter(Servers.redis.url, "a" to "1/h", prefix = prefix, max = "1s").use { one ->
             limiter(Servers.redis.url, "a" to "1/h", prefix = prefix).use { other ->
                 val repeats = refused(one).repeatsMs
-                assertTrue(repeats in 1..60_000, "$repeats ms")
+                assertTrue(repeats in 1..1_000, "$repeats ms")
                 other.reset("a", "x")
                 until("the reset shows") { one.check("a", "x").allowed }
             }
@@ -117,6 +123,19 @@ class RefusalsTest {
     }
 
     @Test
+    fun `no time of a refusal comes to nothing, as in the core`() {
+        limiter(Servers.redis.url, "a" to "1/h").use { limiter ->
+            val refusals = Refusals(limiter.calls.limiter)
+            val refusal = refused(limiter)
+            val brief = refusal.limits.map { it.copy(retryAfterMs = 1, resetAfterMs = 1) }
+            val asked = Asked(listOf("a"), LimitKey.of("y"), 1, null)
+            refusals.keep(asked, refusals.now(), refusal.copy(limits = brief, repeatsMs = Duration.ofHours(1).toMillis()))
+            Thread.sleep(10)
+            assertEquals(brief, refusals.find(asked)!!.limits)
+        }
+    }
+
+    @Test
     fun `many refusals are bounded, and the oldest go`() {
         limiter(Servers.redis.url, "a" to "1/h").use { limiter ->
             val refusals = Refusals(limiter.calls.limiter)
@@ -126,6 +145,19 @@ class RefusalsTest {
             assertEquals(null, refusals.find(asked(0)))
             assertFalse(refusals.find(asked(1)) == null)
             assertFalse(refusals.find(asked(65_536)) == null)
+        }
+    }
+
+    @Test
+    fun `refusals that are over are not kept`() {
+        limiter(Servers.redis.url, "a" to "1/h").use { limiter ->
+            val refusals = Refusals(limiter.calls.limiter)
+            val refusal = refused(limiter).copy(repeatsMs = 1)
+            for (number in 0 until 1_000) {
+                val at = Refusals.Moment(refusals.now().nanos + number * 2_000_000L, 0)
+                refusals.keep(Asked(listOf("a"), LimitKey.of("$number"), 1, null), at, refusal)
+            }
+            assertEquals(1, refusals.size)
         }
     }
 }
