@@ -123,7 +123,15 @@ fn kotlin_is_one_package() -> Result<()> {
     let files = generated("kotlin")?;
     assert_eq!(files.len(), 1);
     let kotlin = &files[0].1;
-    for declared in ["package tidegate\n", "open class NativeLimiter", "data class Decision", "enum class Origin"] {
+    for declared in [
+        "package tidegate\n",
+        "open class NativeLimiter",
+        "data class Decision",
+        "enum class Origin",
+        // Java would have to catch another Exception at each call.
+        "sealed class NativeException(text: String): TidegateException(text)",
+        "): Disposable, Telling {",
+    ] {
         assert!(kotlin.contains(declared), "there is no {declared:?}");
     }
     for unsigned in ["kotlin.ULong", "kotlin.UInt"] {

@@ -43,10 +43,13 @@ fn rewrite(file: &Utf8Path, rewritten: fn(&str) -> Result<String>) -> Result<()>
     Ok(fs::write(file, rewritten(&text)?)?)
 }
 
-/// What the generator leaves in Kotlin, and what is to stand there: the library is where the jar has it, and constructors return
-/// and throw what `uniffi.toml` renames (the generator renames all but them).
+/// What the generator leaves in Kotlin, and what is to stand there: the library is where the jar has it, errors are those of the
+/// package, which Java need not catch, what is told has its `with..` for Java, and constructors return and throw what
+/// `uniffi.toml` renames (the generator renames all but them).
 const RENAMED: &[(&str, &str)] = &[
     ("return \"tidegate_uniffi\"", "return LibraryFile.path()"),
+    ("NativeException(message: String): kotlin.Exception(message)", "NativeException(text: String): TidegateException(text)"),
+    ("val `after`: Charge? = null \n    \n): Disposable{", "val `after`: Charge? = null\n): Disposable, Telling {"),
     ("(TidegateException)", "(NativeException)"),
     ("(TidegateException::class)", "(NativeException::class)"),
     ("`clock`: Clock): Limiter {", "`clock`: Clock): NativeLimiter {"),

@@ -8,10 +8,13 @@ import java.nio.charset.CharacterCodingException
  *
  * @property code which kind it is: one of [errorCodes], such as `invalid_request`. It never changes; the message may.
  */
-class TidegateException internal constructor(val code: String, message: String, cause: Throwable? = null) :
+open class TidegateException internal constructor(val code: String, message: String, cause: Throwable? = null) :
     RuntimeException(message, cause) {
 
-    override fun toString(): String = "${javaClass.name}: $code: $message"
+    /** As it crosses: the code and the message in one text. */
+    internal constructor(text: String) : this(text.substringBefore(": "), text.substringAfter(": "))
+
+    override fun toString(): String = "${TidegateException::class.java.name}: $code: $message"
 
     internal companion object {
         const val INVALID_REQUEST = "invalid_request"
@@ -32,10 +35,6 @@ internal inline fun <T> crossing(work: () -> T): T =
 
 /** The error of this package, of one of what crosses. */
 internal fun told(error: Throwable): Throwable = when (error) {
-    is NativeException -> {
-        val (code, message) = error.message.orEmpty().split(": ", limit = 2)
-        TidegateException(code, message, error)
-    }
     is CharacterCodingException -> {
         val message = "the text has half a surrogate pair, which is no Unicode; write whole characters"
         TidegateException(TidegateException.INVALID_REQUEST, message, error)

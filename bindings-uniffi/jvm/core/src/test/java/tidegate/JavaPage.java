@@ -1,7 +1,5 @@
 package tidegate;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
 import java.io.PrintStream;
 import java.time.Duration;
 import java.util.List;
@@ -59,7 +57,7 @@ final class JavaPage {
             without_identity = "refuse"
             """);
         Admission admission = policy.admit("POST", "/login", new Told(),
-            needs -> new Told("203.0.113.7", List.of(), "alice".getBytes(UTF_8), List.of(), List.of(), null, null));
+            needs -> new Told().withPeer("203.0.113.7").withUser("alice"));
         out.println(admission.getAllowed() + " " + admission.getCharge().decisions().get(0).getRemaining()); // true 4
         admission.getCharge().settle(200); // gives back what the route's refund_status says
         admission.getCharge().close();

@@ -1,7 +1,10 @@
 package tidegate;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -57,10 +60,31 @@ class JavaTest {
         try (Policy policy = clock.policyOfYaml(document)) {
             Admission admission = policy.admit("GET", "/", new Told(), needs -> {
                 assertTrue(needs.getUser());
-                return new Told(null, List.of(), "alice".getBytes(), List.of(), List.of(), null, null);
+                return new Told().withUser("alice");
             });
             assertEquals(AdmissionOutcome.ALLOWED, admission.getOutcome());
+            admission.getCharge().settle(200);
+            assertFalse(admission.getCharge().settleAndWait(200));
+            TidegateException error = assertThrows(TidegateException.class, () -> admission.getCharge().settle(-1));
+            assertEquals("invalid_request", error.getCode());
+            assertEquals("-1 is no status; write 100 to 599", error.getMessage());
             admission.getCharge().close();
         }
+    }
+
+    @Test
+    void tells() {
+        Told told = new Told().withPeer("192.0.2.1").withHeader("A", "\u00ff").withHeader("A", "\u20ac").withUser("alice")
+            .withValue("tenant", "shop").withValue("units", 3).withAnswer("is_staff").withRoute("login").withAfter(null);
+        assertEquals("192.0.2.1", told.getPeer());
+        assertArrayEquals(new byte[] {(byte) 0xff}, told.getHeaders().get(0).getValue());
+        assertArrayEquals("\u20ac".getBytes(UTF_8), told.getHeaders().get(1).getValue());
+        assertArrayEquals("alice".getBytes(UTF_8), told.getUser());
+        assertArrayEquals("shop".getBytes(UTF_8), told.getValues().get(0).getValue());
+        assertArrayEquals("3".getBytes(UTF_8), told.getValues().get(1).getValue());
+        assertEquals(List.of("is_staff"), told.getAnswers());
+        assertEquals("login", told.getRoute());
+        assertNull(told.getAfter());
+        assertNull(told.withUser((String) null).getUser());
     }
 }
