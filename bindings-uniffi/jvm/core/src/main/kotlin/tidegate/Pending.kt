@@ -52,7 +52,8 @@ internal class Pending<T>(
             abandon()
             throw error
         } catch (error: ExecutionException) {
-            throw error.cause ?: error
+            // It was made on another thread, whose stack says nothing of who called.
+            throw (error.cause as? TidegateException)?.here() ?: error.cause ?: error
         }
     }
 

@@ -14,6 +14,9 @@ open class TidegateException internal constructor(val code: String, message: Str
     /** As it crosses: the code and the message in one text. */
     internal constructor(text: String) : this(text.substringBefore(": "), text.substringAfter(": "))
 
+    /** The same with the stack of this thread. */
+    internal fun here() = TidegateException(code, message.orEmpty(), cause)
+
     override fun toString(): String = "${TidegateException::class.java.name}: $code: $message"
 
     internal companion object {

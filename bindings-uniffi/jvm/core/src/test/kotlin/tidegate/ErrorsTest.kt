@@ -47,6 +47,14 @@ class ErrorsTest {
     }
 
     @Test
+    fun `an error tells who called`() {
+        Limiter.of(mapOf("a" to "5/m"), "redis://127.0.0.1:1").use { limiter ->
+            val error = assertThrows(TidegateException::class.java) { limiter.ready(Duration.ofMillis(50)) }
+            assertTrue(error.stackTrace.any { it.className.startsWith(ErrorsTest::class.java.name) }, error.stackTraceToString())
+        }
+    }
+
+    @Test
     fun `text without UTF-8 is refused, and is nobody else's key`() {
         Limiter.of(mapOf("a" to "5/m")).use { limiter ->
             assertEquals("invalid_request", code { limiter.check("a", "x\uD800") })
