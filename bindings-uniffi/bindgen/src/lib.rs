@@ -48,7 +48,14 @@ fn rewrite(file: &Utf8Path, rewritten: fn(&str) -> Result<String>) -> Result<()>
 /// `uniffi.toml` renames (the generator renames all but them).
 const RENAMED: &[(&str, &str)] = &[
     ("return \"tidegate_uniffi\"", "return LibraryFile.path()"),
-    ("NativeException(message: String): kotlin.Exception(message)", "NativeException(text: String): TidegateException(text)"),
+    (
+        "NativeException(message: String): kotlin.Exception(message)",
+        "NativeException(text: String): TidegateException(text)",
+    ),
+    (
+        "throw IllegalStateException(\"${this.javaClass.simpleName} object has already been destroyed\")",
+        "throw TidegateException.invalid(\"the ${this.javaClass.simpleName.lowercase()} is closed; close it after this call\")",
+    ),
     ("val `after`: Charge? = null \n    \n): Disposable{", "val `after`: Charge? = null\n): Disposable, Telling {"),
     ("(TidegateException)", "(NativeException)"),
     ("(TidegateException::class)", "(NativeException::class)"),

@@ -77,10 +77,11 @@ class SuspendingLimiter internal constructor(private val limiter: Limiter) {
 }
 
 /** Waits for a call; one that is cancelled is called off, even where its answer has come and nobody has seen it. */
+@Suppress("DEPRECATION") // The other `resume` is not there in the coroutines that Spring Boot 3.5 manages.
 internal suspend fun <T> Pending<T>.awaited(): T = suspendCancellableCoroutine { coroutine ->
     coroutine.invokeOnCancellation { cancel(true) }
     whenComplete { result, error ->
         if (error != null) coroutine.resumeWithException(error)
-        else coroutine.resume(result) { _, unseen, _ -> unwanted(unseen) }
+        else coroutine.resume(result) { unwanted(result) }
     }
 }

@@ -69,6 +69,8 @@ class JavaTest {
             assertEquals("invalid_request", error.getCode());
             assertEquals("-1 is no status; write 100 to 599", error.getMessage());
             admission.getCharge().close();
+            error = assertThrows(TidegateException.class, () -> admission.getCharge().settle(200));
+            assertEquals("the charge is closed; close it after this call", error.getMessage());
         }
     }
 
