@@ -95,8 +95,9 @@ module Tidegate
     class Asks
       def initialize(user, values, answers)
         @user = user
-        @values = values.transform_keys(&:to_s)
-        @answers = answers.transform_keys(&:to_s)
+        @values, @answers = { values: values, answers: answers }.map do |what, given|
+          Arguments.pairs(given, what).to_h.transform_keys(&:to_s)
+        end
         asked = [["user", user], *@values, *@answers].reject { |_, ask| ask.nil? || ask.respond_to?(:call) }
         Arguments.refuse("#{asked[0][0]} is a #{asked[0][1].class}; write a proc, which is called with env") if asked.any?
       end
