@@ -173,6 +173,21 @@ class ErrorsTest < Test
     assert_raises(Tidegate::InvalidDocument) { Tidegate::Limiter.from_file("/nowhere/tidegate.toml") }
   end
 
+  RACTORS = <<~RUBY
+    require "tidegate"
+    LIMITER = Tidegate::Limiter.new(rules: { a: "5/m" })
+    tries = [Ractor.new { Tidegate::Limiter.new(rules: { a: "5/m" }) rescue $!.class.name },
+             Ractor.new { LIMITER.check(:a, "x") rescue $!.class.name }]
+    puts tries.map(&:take), (Ractor.new(LIMITER) { |limiter| limiter } rescue $!.class.name)
+    puts LIMITER.check(:a, "x").remaining
+  RUBY
+
+  def test_ractors_are_refused
+    out, err, status = command({}, *ruby("-W0", "-e", RACTORS))
+    assert_predicate status, :success?, err
+    assert_equal %w[Ractor::UnsafeError Ractor::IsolationError TypeError 4], out.split
+  end
+
   BAD_CALLS = {
     "cost 1.5" => ->(l) { l.check(:a, "x", cost: 1.5) },
     "cost 0" => ->(l) { l.check(:a, "x", cost: 0) },
