@@ -78,7 +78,7 @@ impl Limiter {
     /// this process for one rule and key are served in their order.
     pub fn acquire(&self, rule: String, key: Key, options: Options, timeout_ms: i64) -> Result<Arc<Acquiring>> {
         let pending = acquire(&self.open.get()?, &rule, key, options, timeout_ms)?;
-        Ok(Arc::new(Acquiring(Mutex::new(Some(pending)))))
+        Ok(Arc::new(Acquiring(Mutex::new(Place::InLine(pending)))))
     }
 
     /// Gives back what a decision charged, by its receipt, and tells whether anything was. Once: later calls give nothing
@@ -156,7 +156,15 @@ impl Limiter {
 
 /// An acquire that waits in line. Nothing waits by itself: `wait` does. To let go of it gives the place up.
 #[derive(Debug, uniffi::Object)]
-pub struct Acquiring(Mutex<Option<Pending<tidegate::Decision>>>);
+pub struct Acquiring(Mutex<Place>);
+
+/// Where an acquire is.
+#[derive(Debug)]
+enum Place {
+    InLine(Pending<tidegate::Decision>),
+    /// With the receipt of what it charged, which is empty if that was nothing.
+    Ended(String),
+}
 
 /// The longest that one `wait` takes.
 const MOST: Duration = Duration::from_secs(60);
@@ -165,20 +173,24 @@ const MOST: Duration = Duration::from_secs(60);
 impl Acquiring {
     /// Blocks for so many milliseconds at the most; none if it is not decided yet. Once it is, later calls are errors.
     pub fn wait(&self, most_ms: i64) -> Result<Option<Decision>> {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = pending.as_mut().ok_or_else(|| invalid("the acquire has ended; begin another"))?;
-        match waiting.wait_for(duration(most_ms)?.min(MOST)) {
-            None => Ok(None),
-            Some(decided) => {
-                *pending = None;
-                Ok(Some(Decision::from(&decided?)))
-            }
-        }
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Place::InLine(pending) = &mut *place else {
+            return Err(invalid("the acquire has ended; begin another"));
+        };
+        let Some(decided) = pending.wait_for(duration(most_ms)?.min(MOST)) else { return Ok(None) };
+        let decided = decided.map(|decision| Decision::from(&decision));
+        *place = Place::Ended(decided.as_ref().map(|decision| decision.receipt.clone()).unwrap_or_default());
+        Ok(Some(decided?))
     }
 
-    /// Gives the place in line up; what it has charged is given back.
-    pub fn call_off(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Gives the place in line up; what it has charged is given back. Where it was decided, the receipt of what that charged is
+    /// returned, for `refund`: a caller that was interrupted may not have come to know of it. Else it is empty.
+    pub fn call_off(&self) -> String {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *place, Place::Ended(String::new())) {
+            Place::InLine(_) => String::new(),
+            Place::Ended(receipt) => receipt,
+        }
     }
 }
 

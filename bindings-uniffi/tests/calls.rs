@@ -100,9 +100,15 @@ fn an_acquire_waits_in_slices_and_can_be_called_off() -> Result<(), TidegateErro
     let acquiring = limiter.acquire("r".into(), key("alice"), options(1), 7_200_000)?;
     assert_eq!(acquiring.wait(10)?, None);
     limiter.reset("r".into(), key("alice"), None)?;
-    acquiring.call_off();
+    assert_eq!(acquiring.call_off(), "", "nothing was decided");
     assert_eq!(code(acquiring.wait(10)).as_deref(), Some("invalid_request"));
     assert_eq!(limiter.peek(rules(), key("alice"), options(1))?.remaining, 1, "it charged nothing");
+
+    let acquiring = limiter.acquire("r".into(), key("alice"), options(1), 1_000)?;
+    let decision = acquiring.wait(1_000)?.expect("it is decided at once");
+    assert_eq!(acquiring.call_off(), decision.receipt, "for a caller who did not come to know of it");
+    assert!(limiter.refund(decision.receipt)?);
+    assert_eq!(acquiring.call_off(), "");
     Ok(())
 }
 

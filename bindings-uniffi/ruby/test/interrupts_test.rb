@@ -78,6 +78,29 @@ class InterruptsTest < Test
     assert_equal 100, limiter.peek(:a, "x").remaining
   end
 
+  # A signal's handler raises within the call that answers.
+  def test_an_answer_that_a_signal_swallows_is_given_back
+    limiter = Tidegate::Limiter.new(rules: { a: "100/m" })
+    trace = TracePoint.new(:return) { raise "stop" }
+    trace.enable(target: TidegateFfi::Acquiring.instance_method(:wait)) do
+      assert_equal "stop", assert_raises(RuntimeError) { limiter.acquire(:a, "x") }.message
+    end
+    assert_equal 100, limiter.peek(:a, "x").remaining
+  end
+
+  def test_a_second_interrupt_while_the_first_gives_back
+    limiter = Tidegate::Limiter.new(rules: { a: "100/m" })
+    traces = %i[wait call_off].map do |name|
+      TracePoint.new(:return) { Thread.current.raise("stop") }.tap do |trace|
+        trace.enable(target: TidegateFfi::Acquiring.instance_method(name))
+      end
+    end
+    assert_raises(RuntimeError) { limiter.acquire(:a, "x") }
+    assert_equal 100, limiter.peek(:a, "x").remaining
+  ensure
+    traces.each(&:disable)
+  end
+
   # What runs in the background has its SIGINT ignored, and so have its children.
   SCRIPT = <<~RUBY
     require "tidegate"

@@ -173,6 +173,21 @@ class ErrorsTest < Test
     assert_raises(Tidegate::InvalidDocument) { Tidegate::Limiter.from_file("/nowhere/tidegate.toml") }
   end
 
+  RACTORS = <<~RUBY
+    require "tidegate"
+    LIMITER = Tidegate::Limiter.new(rules: { a: "5/m" })
+    tries = [Ractor.new { Tidegate::Limiter.new(rules: { a: "5/m" }) rescue $!.class.name },
+             Ractor.new { LIMITER.check(:a, "x") rescue $!.class.name }]
+    puts tries.map(&:take), (Ractor.new(LIMITER) { |limiter| limiter } rescue $!.class.name)
+    puts LIMITER.check(:a, "x").remaining
+  RUBY
+
+  def test_ractors_are_refused
+    out, err, status = command({}, *ruby("-W0", "-e", RACTORS))
+    assert_predicate status, :success?, err
+    assert_equal %w[Ractor::UnsafeError Ractor::IsolationError TypeError 4], out.split
+  end
+
   BAD_CALLS = {
     "cost 1.5" => ->(l) { l.check(:a, "x", cost: 1.5) },
     "cost 0" => ->(l) { l.check(:a, "x", cost: 0) },
@@ -217,6 +232,9 @@ class ErrorsTest < Test
     "a format beside rules" => { rules: { a: "5/m" }, format: :toml },
     "a format of a hash" => { document: { version: 1 }, format: :json },
     "a format that is none" => { document: "{}", format: :xml },
+    "a format that is a number" => { document: "{}", format: 1 },
+    "a format of bytes" => { document: "{}", format: "\xFF" },
+    "a clock that is none" => { rules: { a: "5/m" }, clock: Time.now },
     "a document that is a number" => { document: 5 },
     "text that is no UTF-8" => { document: "\xFF", format: :toml },
     "a hash that is no JSON" => { document: { version: Float::NAN } },

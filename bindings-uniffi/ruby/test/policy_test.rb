@@ -86,6 +86,12 @@ class PolicyTest < Test
     [-> { @policy.admit(request, user: 1.5) }, -> { @policy.admit(request, values: { tenant: nil }) },
      -> { @policy.admit(request, peer: 5) }, -> { @policy.request(nil, "/") }, -> { @policy.request("GET", "/\xFF") },
      -> { @policy.admit(request, headers: { 5 => "x" }) }, -> { @policy.admit(request, headers: { "x" => 5 }) },
+     -> { @policy.admit(request, headers: ["x".encode("UTF-16LE")]) }, -> { @policy.admit(request, headers: { "\xFF" => nil }) },
+     -> { @policy.admit(request, headers: nil) }, -> { @policy.admit(request, values: "tenant") },
+     -> { @policy.admit(request, values: [5]) }, -> { @policy.admit(request, answers: nil) }, -> { @policy.admit("GET /") },
+     -> { @policy.client_key(nil) }, -> { Tidegate::Policy.watch(DOCUMENT) }, -> { Tidegate::Policy.new(DOCUMENT, clock: 0) },
+     -> { Tidegate::Rack::RateLimit.new(nil, policy: @policy, values: 5) },
+     -> { Tidegate::Rack::RateLimit.new(nil, policy: @policy, answers: nil) },
      -> { @policy.admit(request, after: 5) }].each do |work|
       assert_equal "invalid_request", code_of(&work)
     end

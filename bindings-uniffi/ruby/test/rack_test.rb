@@ -25,6 +25,21 @@ class RackTest < Test
     assert_equal "", server.request("HEAD", "/").body
   end
 
+  # As long as servers let them be. Were formats looked for from each dot anew, one of these would take seconds.
+  def test_paths_of_nothing_but_dots_take_no_time
+    server = serve(EVERYWHERE, rule: "100/m")
+    ["/#{"." * 8000}/x", "/#{"%2e" * 2700}/x", "/#{"." * 4000}#{"/" * 4000}x", "/#{".a" * 4000}/x"].each do |path|
+      assert_operator seconds { assert_equal 200, server.get("/", "PATH_INFO" => path).status }, :<, 0.3
+    end
+  end
+
+  def test_formats_at_the_end_of_a_path
+    formats = { "/a" => [], "/" => [], "//" => [], "/a.b" => %w[/a /a], "/a.b.c//" => %w[/a.b /a],
+                "/x.y/a%2Eb%2ec" => %w[/x.y/a%2Eb /x.y/a],
+                "/x.y/a" => [], "/a./" => %w[/a /a], "/." => %w[/ /], "*" => [], "a.b" => %w[a a], "/a..b" => %w[/a. /a] }
+    assert_equal formats, formats.keys.to_h { |path| [path, Tidegate::Rack.without_formats(path)] }
+  end
+
   def test_the_application_has_the_admission
     seen = nil
     serve({ **EVERYWHERE, name: "everywhere" }) { |env| (seen = env["tidegate.admission"]) && PLAIN.call(env) }.get("/")

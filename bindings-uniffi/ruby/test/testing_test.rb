@@ -42,6 +42,8 @@ class TestingTest < Test
   def test_times_that_are_none
     clock = Tidegate::Testing::FakeClock.new
     ["soon", nil, Float::NAN, 1i].each { |time| assert_equal "invalid_request", code_of { clock.advance(time) } }
+    assert_equal "invalid_request", code_of { Tidegate::Testing::FakeClock.new(-(1 << 70)) }
+    assert_equal (1 << 63) - 1, Tidegate::Testing::FakeClock.new(3.7e300).micros
     assert_equal "invalid_request", code_of { clock.advance(-1e12) }
     assert_equal "invalid_request", code_of { Tidegate::Testing::FakeClock.new(-1) }
   end

@@ -23,10 +23,17 @@ module Tidegate
       # A document as a Hash, as text of a format, or as the path of a file.
       def document(given, format)
         return of_hash(given.to_hash, format) if given.respond_to?(:to_hash)
-        return of_file(given) if format.nil?
+        return file(given) if format.nil?
 
-        kind = FORMATS[format.to_sym] or refuse("there is no format #{format.inspect}; write :toml, :yaml or :json")
-        kind.new(text: text(given, "document"))
+        kind = FORMATS.find { |name, _| [name, name.name].include?(format) }
+        refuse("there is no format #{format.inspect}; write :toml, :yaml or :json") unless kind
+        kind[1].new(text: text(given, "document"))
+      end
+
+      # A document in a file.
+      def file(given)
+        path = given.respond_to?(:to_path) ? given.to_path : given
+        TidegateFfi::Source::FILE.new(path: text(path, "path of a document"))
       end
 
       # The names of one rule or several.
@@ -91,6 +98,18 @@ module Tidegate
         clamp((given * 1000).round(3).ceil)
       end
 
+      # The clock that a test gives.
+      def clock(given)
+        refuse("the clock is a #{given.class}; write a Tidegate::Testing::FakeClock") unless given.is_a?(Testing::FakeClock)
+        given.native
+      end
+
+      # Pairs of a name and what it is of, in a Hash or not.
+      def pairs(given, what)
+        pairs = given.is_a?(Enumerable) ? given.to_a : refuse("the #{what} are a #{given.class}; write a Hash")
+        pairs.all? { |pair| pair.is_a?(Array) && pair.size == 2 } ? pairs : refuse("the #{what} are no pairs; write a Hash")
+      end
+
       def refuse(message)
         raise InvalidRequest, message
       end
@@ -106,11 +125,6 @@ module Tidegate
         TidegateFfi::Source::JSON.new(text: JSON.generate(given))
       rescue JSON::GeneratorError, JSON::NestingError, EncodingError => e
         raise InvalidDocument, "the document cannot be written as JSON: #{e.message}", cause: nil
-      end
-
-      def of_file(given)
-        path = given.respond_to?(:to_path) ? given.to_path : given
-        TidegateFfi::Source::FILE.new(path: text(path, "path of a document"))
       end
     end
   end

@@ -34,9 +34,8 @@ module Tidegate
     # @raise [InvalidDocument, InvalidRule, InvalidRequest] with what to write instead. No server is asked yet.
     def initialize(rules: nil, url: nil, document: nil, format: nil, clock: nil)
       source = Arguments.source(rules, url, document, format)
-      @native = Calls.call do
-        clock ? TidegateFfi::Limiter.at(source, clock.native) : TidegateFfi::Limiter.new(source)
-      end
+      clock &&= Arguments.clock(clock)
+      @native = Calls.call { clock ? TidegateFfi::Limiter.at(source, clock) : TidegateFfi::Limiter.new(source) }
     end
 
     # Decides whether a request may pass, and charges it. Several rules are decided together: all are charged, or none.
@@ -160,13 +159,15 @@ module Tidegate
       is_told = true
       decision
     ensure
-      give_up(acquiring, decision) unless is_told
+      give_up(acquiring) if acquiring && !is_told
     end
 
-    # Of a charge that nobody is told of any more.
-    def give_up(acquiring, decision)
-      Calls.call { acquiring.call_off } if acquiring
-      Calls.wait { @native.refund(decision.receipt) } if decision
+    # Nobody is told of what it charged any more. In one call, which a second interrupt does not part.
+    def give_up(acquiring)
+      Calls.wait do
+        receipt = acquiring.call_off
+        @native.refund(receipt) unless receipt.empty?
+      end
     rescue Error => e
       Tidegate.logger&.warn("what an interrupted acquire charged was not given back: #{e.message}")
     end

@@ -18,7 +18,7 @@ module Tidegate
 
       # Of a file that is read again when it changes. A document that cannot be meant changes nothing, and is logged.
       def watch(path)
-        path = Arguments.document(path, nil).path
+        path = Arguments.file(path).path
         of(Calls.call { TidegateFfi::Policy.watch(path) })
       end
 
@@ -34,9 +34,8 @@ module Tidegate
     # @raise [InvalidDocument, InvalidRule] with what to write instead. No server is asked yet.
     def initialize(document, format: nil, clock: nil)
       source = Arguments.document(document, format)
-      @native = Calls.call do
-        clock ? TidegateFfi::Policy.at(source, clock.native) : TidegateFfi::Policy.new(source)
-      end
+      clock &&= Arguments.clock(clock)
+      @native = Calls.call { clock ? TidegateFfi::Policy.at(source, clock) : TidegateFfi::Policy.new(source) }
     end
 
     # Takes another document from the next request on. One that is refused raises, and the old one stays.
@@ -96,7 +95,8 @@ module Tidegate
     # @raise [InvalidRequest] for a cost that the application did not supply, or that is none
     def admit(request, peer: nil, headers: [], user: nil, values: {}, answers: [], after: nil)
       Arguments.refuse("after is a #{after.class}; write an Admission") unless after.nil? || after.is_a?(Admission)
-      told = told(request, peer, headers, user: (Arguments.bytes(user, "user") if user), values: pairs(values),
+      Arguments.refuse("the answers are #{answers.class}; write an Array of names") unless answers.is_a?(Enumerable)
+      told = told(request, peer, headers, user: (Arguments.bytes(user, "user") if user), values: values(values),
                                           answers: answers.map { |name| Arguments.text(name, "answer") }, after: after&.charge)
       Calls.wait { @native.admit(request.method, request.path, told) }
     end
@@ -145,17 +145,19 @@ module Tidegate
     private
 
     def told(request, peer, headers, **others)
-      lines = headers.map do |name, value|
-        Arguments.refuse("the header #{name} is a #{value.class}; write a String") unless value.is_a?(String)
+      Arguments.refuse("the request is a #{request.class}; write what Policy#request returns") unless request.is_a?(Request)
+      lines = Arguments.pairs(headers, "headers").map do |name, value|
+        Arguments.refuse("the header #{name.inspect} is a #{value.class}; write a String") unless value.is_a?(String)
         TidegateFfi::HeaderLine.new(name: Arguments.text(name, "header's name"), value: value.b)
       end
       peer &&= Arguments.text(peer, "peer")
       TidegateFfi::Told.new(peer: peer, headers: lines, route: request.named, **others)
     end
 
-    def pairs(values)
-      values.map do |name, value|
-        TidegateFfi::Value.new(name: Arguments.text(name, "value's name"), value: Arguments.bytes(value, "value #{name}"))
+    def values(values)
+      Arguments.pairs(values, "values").map do |name, value|
+        name = Arguments.text(name, "value's name")
+        TidegateFfi::Value.new(name: name, value: Arguments.bytes(value, "value #{name}"))
       end
     end
   end

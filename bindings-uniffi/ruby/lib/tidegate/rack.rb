@@ -8,9 +8,8 @@ module Tidegate
     # Where a request's environment has its Admission: the last one, which tells of those before it too.
     ADMISSION = "tidegate.admission"
 
-    # A format at the end of a path, as routers read it: what follows the last dot, or the first one.
-    FORMATS = [/(?:\.|%2e)(?:(?!%2e)[^.\/])*\/*\z/i, /(?:\.|%2e)[^\/]*\/*\z/i].freeze
-    private_constant :FORMATS
+    DOT = /\.|%2e/i
+    private_constant :DOT
 
     # Lets requests pass by a policy, and answers those that may not.
     #
@@ -60,7 +59,7 @@ module Tidegate
         return @policy.named(method, @route) if @route
 
         path = Rack.path_of(env)
-        first([path, *FORMATS.map { |format| path.sub(format, "") }].uniq.map { |one| @policy.request(method, one) })
+        first([path, *Rack.without_formats(path)].uniq.map { |one| @policy.request(method, one) })
       end
 
       # Rails takes `/login.json` for `/login`, and so may other routers: the route that stands first holds.
@@ -95,8 +94,9 @@ module Tidegate
     class Asks
       def initialize(user, values, answers)
         @user = user
-        @values = values.transform_keys(&:to_s)
-        @answers = answers.transform_keys(&:to_s)
+        @values, @answers = { values: values, answers: answers }.map do |what, given|
+          Arguments.pairs(given, what).to_h.transform_keys(&:to_s)
+        end
         asked = [["user", user], *@values, *@answers].reject { |_, ask| ask.nil? || ask.respond_to?(:call) }
         Arguments.refuse("#{asked[0][0]} is a #{asked[0][1].class}; write a proc, which is called with env") if asked.any?
       end
@@ -167,6 +167,15 @@ module Tidegate
       def path_of(env)
         path = "#{env["SCRIPT_NAME"]}#{env["PATH_INFO"]}".b.gsub(/[^!-~]|[?#]/n) { |byte| format("%%%02X", byte.ord) }
         path.empty? ? "/" : path
+      end
+
+      # A path without the format at its end, as routers read one: what follows the last dot of the last segment, or the first.
+      # In linear time: strangers write it.
+      def without_formats(path)
+        finish = path.rindex(/[^\/]/) or return []
+        start = path.rindex("/", finish) || 0
+        segment = path[start..finish]
+        [segment.rindex(DOT), segment.index(DOT)].compact.map { |dot| path[0, start + dot] }
       end
 
       # The lines of these headers. The server has joined those of one header already.

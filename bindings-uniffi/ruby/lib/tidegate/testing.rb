@@ -50,7 +50,7 @@ module Tidegate
       def micros_of(seconds)
         is_time = seconds.is_a?(Numeric) && seconds.real? && seconds.to_f.finite?
         Arguments.refuse("#{seconds.inspect} is no time; write seconds, such as 60") unless is_time
-        (seconds * 1_000_000).round(3).ceil
+        (seconds * 1_000_000).round(3).ceil.clamp(Arguments::I64)
       end
     end
 
