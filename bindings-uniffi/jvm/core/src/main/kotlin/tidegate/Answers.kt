@@ -1,9 +1,8 @@
 package tidegate
 
-import java.util.ArrayDeque
+import java.util.concurrent.CompletableFuture
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.ConcurrentLinkedQueue
-import java.util.concurrent.Future
 import java.util.concurrent.atomic.AtomicLong
 
 /** Where answers come that were not known at once: one queue for the process, and one thread that waits for it. */
@@ -13,7 +12,16 @@ internal object Answers {
     private val number by lazy { queue.number() }
     private val waiting = ConcurrentHashMap<Long, Pending<*>>()
     private val next = AtomicLong(1)
-    private val later = ConcurrentLinkedQueue<() -> Unit>()
+    private val later = ConcurrentLinkedQueue<Later>()
+
+    /** What has come, for the common thread: also for code of the application on it that waits for another call. */
+    private val come = ArrayDeque<Completed>()
+
+    /** Whether nothing came when it waited last. */
+    private var isQuiet = false
+
+    /** How many wait so, one on top of the other. */
+    private var depth = 0
 
     /** Limiters and policies that are open: while there are any, lines may come that are to be logged. */
     private var open = 0
@@ -43,8 +51,9 @@ internal object Answers {
     }
 
     /** Does something on the common thread, soon. */
-    fun later(work: () -> Unit) {
-        later.add(work)
+    fun later(works: List<Later>) {
+        if (works.isEmpty()) return
+        later.addAll(works)
         if (thread == null) start()
         queue.wake()
     }
@@ -59,8 +68,17 @@ internal object Answers {
     fun isThisThread() = Thread.currentThread() === thread
 
     /** Goes on while code of the application, called on the common thread, waits for another call. */
-    fun until(call: Future<*>) {
-        while (!call.isDone) round()
+    fun until(call: CompletableFuture<*>) {
+        if (call.isDone) return
+        // Another thread may end it.
+        call.whenComplete { _, _ -> queue.wake() }
+        depth += 1
+        try {
+            // Other code that waits would stand on top of this one, until the stack is full.
+            while (!call.isDone) round(call) { depth < MOST_DEEP || it == null || it === call || it.isBlocking }
+        } finally {
+            depth -= 1
+        }
     }
 
     private fun start() = synchronized(this) {
@@ -73,27 +91,34 @@ internal object Answers {
     }
 
     private fun run() {
-        while (!isOver()) {
-            try {
-                round()
-            } catch (error: Throwable) {
-                Log.failed(error)
-            }
-        }
+        while (!isOver()) round(null) { true }
     }
 
-    private fun round() {
+    /** Tells the answers that are `due`, and then waits for others. It fails with nothing: everybody waits for this thread. */
+    private fun round(target: CompletableFuture<*>?, due: (Pending<*>?) -> Boolean) {
         crossAll()
-        val completed = Crossing.wait(number, if (later.isEmpty()) MOST_MS else 0)
-        isAnswering = true
-        try {
-            for (done in completed) take(done.ticket)?.answer(done.answer)
-        } finally {
-            isAnswering = false
+        while (true) {
+            val done = come.firstOrNull { due(waiting[it.ticket]) } ?: break
+            come.remove(done)
+            isAnswering = true
+            guarded { take(done.ticket)?.answer(done.answer) }
+        }
+        isAnswering = false
+        crossAll()
+        while (true) {
+            val work = later.firstOrNull { due(it.call) } ?: break
+            // Code that waits in it must not find it again.
+            if (later.remove(work)) guarded { work.work() }
         }
         crossAll()
-        while (true) later.poll()?.invoke() ?: break
-        Log.take(atOnce = completed.isEmpty())
+        // Whoever waited in between has heard its bell.
+        if (target?.isDone == true) return
+        guarded { Log.take(atOnce = isQuiet) }
+        guarded {
+            val completed = Crossing.wait(number, MOST_MS)
+            isQuiet = completed.isEmpty()
+            come.addAll(completed)
+        }
     }
 
     /** Whether the calls of an inbox cross a little later: while the common thread answers many, what they lead to crosses at once. */
@@ -104,11 +129,18 @@ internal object Answers {
     }
 
     private fun crossAll() {
-        while (true) (toCross.pollFirst() ?: return).cross()
+        while (true) (toCross.removeFirstOrNull() ?: return).let { guarded { it.cross() } }
     }
 
+    private inline fun guarded(work: () -> Unit) =
+        try {
+            work()
+        } catch (error: Throwable) {
+            Log.failed(error)
+        }
+
     private fun isOver() = synchronized(this) {
-        val isIdle = open == 0 && waiting.isEmpty() && later.isEmpty()
+        val isIdle = open == 0 && waiting.isEmpty() && later.isEmpty() && come.isEmpty()
         if (isIdle) thread = null
         // A call that was added in between found the thread running.
         if (isIdle && (waiting.isNotEmpty() || later.isNotEmpty())) thread = Thread.currentThread()
@@ -117,4 +149,9 @@ internal object Answers {
 
     /** How long it waits at the most, in milliseconds: lines to be logged ring no bell. */
     private const val MOST_MS = 1_000L
+
+    private const val MOST_DEEP = 16
 }
+
+/** What the common thread is to do: to tell what a call has come to, or something else. */
+internal class Later(val call: Pending<*>?, val work: () -> Unit)

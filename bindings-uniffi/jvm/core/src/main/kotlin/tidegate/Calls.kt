@@ -37,7 +37,7 @@ internal class Calls(val limiter: NativeLimiter, private val isOwn: Boolean) {
     }
 
     fun check(rules: List<String>, key: LimitKey, options: CheckOptions, isBlocking: Boolean): Pending<Decision> {
-        val ask = Ask.Check(rules, key.native, options.native)
+        val ask = Ask.Check(rules.toList(), key.native, options.native)
         if (refusals == null || options.hasId) return inbox.send(ask, isBlocking, ::decided)
         val at = refusals.now()
         val asked = Asked(rules.toList(), key, options.cost, options.limits)
@@ -45,7 +45,7 @@ internal class Calls(val limiter: NativeLimiter, private val isOwn: Boolean) {
     }
 
     fun peek(rules: List<String>, key: LimitKey, options: CheckOptions, isBlocking: Boolean) =
-        inbox.send(Ask.Peek(rules, key.native, options.native), isBlocking, ::decided)
+        inbox.send(Ask.Peek(rules.toList(), key.native, options.native), isBlocking, ::decided)
 
     fun acquire(rule: String, key: LimitKey, timeout: Duration, options: CheckOptions, isBlocking: Boolean) =
         inbox.send(Ask.Acquire(rule, key.native, options.native, milliseconds(timeout)), isBlocking, ::decided)

@@ -17,7 +17,7 @@ internal class Inbox(private val submit: (List<Call>) -> List<Completed>) {
 
     /** Brings a call on its way. */
     fun <T> send(ask: Ask, isBlocking: Boolean, read: (Answer) -> T): Pending<T> {
-        val call = Pending(this, ask, isBlocking, read)
+        val call = pending(ask, isBlocking, read)
         waiting.add(call)
         if (!Answers.isToCross(this)) cross()
         return call
@@ -25,51 +25,81 @@ internal class Inbox(private val submit: (List<Call>) -> List<Completed>) {
 
     /** Brings one on its way by itself, and tells what is known at once. */
     fun <T> sendAlone(ask: Ask, read: (Answer) -> T): Pending<T> {
-        val call = Pending(this, ask, false, read)
+        val call = pending(ask, false, read)
         finish(submitted(listOf(call)))
         return call
     }
+
+    /** Whoever crosses takes others along, who are not to fail with him: what is no call is refused here, on its own thread. */
+    private fun <T> pending(ask: Ask, isBlocking: Boolean, read: (Answer) -> T): Pending<T> {
+        reserve(FRAMES)
+        return Pending(this, ask, FfiConverterTypeAsk.allocationSize(ask).toLong(), isBlocking, read)
+    }
+
+    /** Overflows the stack here, while nothing depends on it, and not between a call that is taken and its answer. */
+    private fun reserve(frames: Int): Int = if (frames == 0) 0 else reserve(frames - 1) + 1
 
     /** Crosses until nothing waits; for long the common thread does it, so that nobody crosses for others for ever. */
     fun cross() {
         var rounds = 0
         while (waiting.isNotEmpty() && isCrossing.compareAndSet(false, true)) {
             val answered = try {
-                submitted(generateSequence { waiting.poll() }.take(MOST).toList())
+                submitted(taken())
             } finally {
                 isCrossing.set(false)
             }
             finish(answered)
             rounds += 1
-            if (rounds == ROUNDS && waiting.isNotEmpty()) return Answers.later(::cross)
+            if (rounds == ROUNDS && waiting.isNotEmpty()) return Answers.later(listOf(Later(null, ::cross)))
         }
     }
 
-    /** Submits what is still wanted, and tells what is answered at once. */
-    private fun submitted(calls: List<Pending<*>>): List<Pair<Pending<*>, Answer>> {
-        val wanted = calls.filterNot { it.isDone }
-        if (wanted.isEmpty()) return emptyList()
-        val first = Answers.expect(wanted)
-        val completed = try {
-            submit(wanted.mapIndexed { place, call -> Call(first + place, call.ask) })
+    private fun taken(): List<Pending<*>> {
+        val calls = ArrayList<Pending<*>>()
+        var bytes = 0L
+        while (calls.size < MOST) {
+            val call = waiting.peek() ?: break
+            bytes += call.bytes
+            if (calls.isNotEmpty() && bytes > MOST_BYTES) break
+            calls.add(call)
+            waiting.poll()
+        }
+        return calls
+    }
+
+    /** How a call has ended. */
+    private class Ending(val call: Pending<*>, private val answer: Answer?, private val error: Throwable? = null) {
+        fun tell() {
+            if (answer != null) call.answer(answer) else call.completeExceptionally(error)
+        }
+    }
+
+    /** Submits what is still wanted. What has ended at once is told later: code of the application may cross again. */
+    private fun submitted(calls: List<Pending<*>>): List<Ending> {
+        var wanted = calls
+        var first = 0L
+        return try {
+            wanted = calls.filterNot { it.isDone }
+            if (wanted.isEmpty()) return emptyList()
+            first = Answers.expect(wanted)
+            val completed = submit(wanted.mapIndexed { place, call -> Call(first + place, call.ask) })
+            // Called off before it was under way: nobody could tell it then.
+            wanted.filter { it.isDone }.forEach { it.callOff() }
+            beside()
+            completed.mapNotNull { done -> Answers.take(done.ticket)?.let { Ending(it, done.answer) } }
         } catch (error: Throwable) {
-            wanted.indices.forEach { Answers.take(first + it) }
+            if (first != 0L) wanted.indices.forEach { Answers.take(first + it) }
             // Nothing has crossed: one of them has a text that is no Unicode, and the others are not to fail with it.
             if (error is CharacterCodingException && wanted.size > 1) return wanted.flatMap { submitted(listOf(it)) }
-            wanted.forEach { it.completeExceptionally(told(error)) }
-            return emptyList()
+            wanted.map { Ending(it, null, told(error)) }
         }
-        // Called off before it was under way: nobody could tell it then.
-        wanted.filter { it.isDone }.forEach { it.callOff() }
-        beside()
-        return completed.mapNotNull { done -> Answers.take(done.ticket)?.let { it to done.answer } }
     }
 
-    private fun finish(answered: List<Pair<Pending<*>, Answer>>) {
+    private fun finish(ended: List<Ending>) {
         // What the application does with an answer may take its time: not on the thread of another caller.
-        val (slow, quick) = answered.partition { (call, _) -> !call.isBlocking && call.numberOfDependents > 0 }
-        quick.forEach { (call, answer) -> call.answer(answer) }
-        if (slow.isNotEmpty()) Answers.later { slow.forEach { (call, answer) -> call.answer(answer) } }
+        val (quick, slow) = ended.partition { it.call.isBlocking || it.call.isOfThisThread() }
+        Answers.later(slow.map { Later(it.call, it::tell) })
+        quick.forEach { it.tell() }
     }
 
     /** Gives back what a call charged, in the background. */
@@ -92,5 +122,11 @@ internal class Inbox(private val submit: (List<Call>) -> List<Completed>) {
     private companion object {
         const val MOST = 512
         const val ROUNDS = 16
+
+        /** What crosses at once at the most, unless one call alone has more. */
+        const val MOST_BYTES = 16L shl 20
+
+        /** Deeper than a crossing calls. */
+        const val FRAMES = 1024
     }
 }

@@ -17,7 +17,14 @@ internal object Log {
         for (line in takeLog()) logger.log(level(line.level), "{0}", line.text)
     }
 
-    fun failed(error: Throwable) = logger.log(Level.ERROR, "an answer could not be told", error)
+    /** Whatever the application's logger does, the answers go on. */
+    fun failed(error: Throwable) {
+        try {
+            logger.log(Level.ERROR, "an answer could not be told", error)
+        } catch (_: Throwable) {
+            // Nobody is left to tell.
+        }
+    }
 
     private const val OFTEN_NS = 100_000_000L
 

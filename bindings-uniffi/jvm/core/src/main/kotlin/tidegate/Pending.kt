@@ -10,10 +10,14 @@ import java.util.concurrent.ExecutionException
 internal class Pending<T>(
     private val inbox: Inbox,
     val ask: Ask,
+    /** How much of it crosses, at the most. */
+    val bytes: Long,
     /** Where its thread waits, no code of the application runs when it ends. */
     val isBlocking: Boolean,
     private val read: (Answer) -> T,
 ) : CompletableFuture<T>() {
+    private val caller = Thread.currentThread()
+
     @Volatile
     var ticket: Long = 0
 
@@ -22,6 +26,9 @@ internal class Pending<T>(
         if (ask is Ask.Acquire) whenComplete { _, _ -> callOff() }
     }
 
+    /** Nobody else has it yet, where its caller crosses for it. */
+    fun isOfThisThread() = Thread.currentThread() === caller && numberOfDependents == 0
+
     /** An acquire that is under way leaves its line; other calls cannot be stopped. */
     fun callOff() {
         if (ask is Ask.Acquire && ticket != 0L) Answers.callOff(ticket)
@@ -29,6 +36,17 @@ internal class Pending<T>(
 
     // What is made of it is an ordinary future.
     override fun <U> newIncompleteFuture(): CompletableFuture<U> = CompletableFuture()
+
+    // On the common thread nobody else would answer it.
+    override fun get(): T {
+        if (Answers.isThisThread()) Answers.until(this)
+        return super.get()
+    }
+
+    override fun join(): T {
+        if (Answers.isThisThread()) Answers.until(this)
+        return super.join()
+    }
 
     /** Ends it with its answer. */
     fun answer(answer: Answer) {
@@ -46,7 +64,6 @@ internal class Pending<T>(
     fun await(): T {
         try {
             if (Thread.interrupted()) throw InterruptedException()
-            if (Answers.isThisThread()) Answers.until(this)
             return get()
         } catch (error: InterruptedException) {
             abandon()

@@ -35,6 +35,13 @@ class TestingTest {
     }
 
     @Test
+    fun `a time that is too late is told as such`() {
+        val clock = FakeClock()
+        val far = listOf({ clock.advance(Long.MAX_VALUE) }, { clock.advance(java.time.Duration.ofSeconds(Long.MAX_VALUE)) }, { FakeClock(java.time.Instant.MAX) })
+        for (one in far) assertEquals("invalid_request", assertThrows(TidegateException::class.java) { one() }.code)
+    }
+
+    @Test
     fun `documents of all formats`() {
         val file = Files.createTempFile("tidegate", ".toml")
         Files.writeString(file, "version = 1\n[rules]\na = '2/m'\n[[routes]]\nprefix = '/'\nrules = 'a'\nkey = 'ip'\n")

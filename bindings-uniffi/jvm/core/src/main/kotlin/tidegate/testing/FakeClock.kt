@@ -1,6 +1,7 @@
 package tidegate.testing
 
 import java.nio.file.Path
+import java.time.DateTimeException
 import java.time.Duration
 import java.time.Instant
 import java.time.temporal.ChronoUnit
@@ -23,7 +24,7 @@ class FakeClock @JvmOverloads constructor(start: Instant = Instant.parse("2026-0
 
     /** Moves it on; nothing is too short for it but a fraction of a microsecond. */
     fun advance(time: Duration) {
-        synchronized(this) { clock.set(micros(now.plus(time))) }
+        synchronized(this) { clock.set(inTime("$now and $time") { micros(now.plus(time)) }) }
     }
 
     /** The same in milliseconds, such as a decision's `retryAfterMs`. */
@@ -58,6 +59,15 @@ class FakeClock @JvmOverloads constructor(start: Instant = Instant.parse("2026-0
 
     private fun micros(time: Instant): Long {
         if (time < Instant.EPOCH) throw TidegateException.invalid("$time is before 1970; write a later time")
-        return ChronoUnit.MICROS.between(Instant.EPOCH, time)
+        return inTime("$time") { ChronoUnit.MICROS.between(Instant.EPOCH, time) }
     }
+
+    private fun inTime(what: String, micros: () -> Long) =
+        try {
+            micros()
+        } catch (_: ArithmeticException) {
+            throw TidegateException.invalid("$what is too late for a clock; write an earlier time")
+        } catch (_: DateTimeException) {
+            throw TidegateException.invalid("$what is too late for a clock; write an earlier time")
+        }
 }
