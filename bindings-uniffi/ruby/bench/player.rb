@@ -57,23 +57,26 @@ class Player
     def initialize(&work)
       @begin = Queue.new
       @done = Queue.new
-      @thread = Thread.new do
-        while (keys = @begin.pop)
-          work.call(keys)
-          @done << true
-        end
-      end
-      @thread.report_on_exception = false
+      @thread = Thread.new { loop { @done << outcome(@begin.pop, work) } }
     end
 
     def begin(keys)
       @begin << keys
     end
 
-    # Raises what its thread raised.
+    # Raises what its thread has raised.
     def await
-      @thread.join(0.01) while @done.empty?
-      @done.pop
+      failed = @done.pop
+      raise failed if failed
+    end
+
+    private
+
+    def outcome(keys, work)
+      work.call(keys)
+      nil
+    rescue StandardError => e
+      e
     end
   end
 end

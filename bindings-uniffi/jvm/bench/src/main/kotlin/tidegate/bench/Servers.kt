@@ -1,5 +1,6 @@
 package tidegate.bench
 
+import io.lettuce.core.ClientOptions
 import io.lettuce.core.RedisClient
 import io.lettuce.core.RedisException
 import io.lettuce.core.api.StatefulRedisConnection
@@ -61,7 +62,7 @@ private class Node(val url: String, client: RedisClient) {
  */
 private fun mastersAlone(url: String): List<String> {
     val urls = url.removePrefix("redis+cluster://").split(',').map { "redis://$it" }
-    val clients = urls.map(RedisClient::create)
+    val clients = urls.map(::clientOf)
     try {
         val (masters, replicas) = urls.zip(clients, ::Node).partition(Node::isMaster)
         for (replica in replicas) {
@@ -73,3 +74,7 @@ private fun mastersAlone(url: String): List<String> {
         clients.forEach { it.shutdown() }
     }
 }
+
+/** A client that does not look for a server which has ended. */
+private fun clientOf(url: String): RedisClient =
+    RedisClient.create(url).apply { options = ClientOptions.builder().autoReconnect(false).build() }
