@@ -36,7 +36,12 @@ private val NOTES = listOf(
 )
 
 fun main(arguments: Array<String>) {
-    if (arguments.isEmpty()) compareAll() else play(arguments[0], Kind.valueOf(arguments[1]), arguments[2].toInt(), arguments.drop(3))
+    if (arguments.isEmpty()) {
+        compareAll()
+    } else {
+        val (who, kind, flight) = arguments
+        play(who, Kind.valueOf(kind), flight.toInt(), arguments.drop(3))
+    }
     // Clients keep threads.
     exitProcess(0)
 }
@@ -44,15 +49,18 @@ fun main(arguments: Array<String>) {
 private fun compareAll() {
     val wanted = System.getenv("CASES").orEmpty().split(' ').filter(String::isNotEmpty)
     val unknown = wanted - CASES.map(Case::name).toSet()
-    require(unknown.isEmpty()) { "there is no case ${unknown[0]}; write some of ${CASES.joinToString(" ", transform = Case::name)}" }
+    if (unknown.isNotEmpty()) {
+        System.err.println("there is no case ${unknown[0]}; write some of ${CASES.joinToString(" ", transform = Case::name)}")
+        exitProcess(2)
+    }
     val report = Report()
     val now = CASES.filter { wanted.isEmpty() || it.name in wanted }
     for ((servers, cases) in now.groupBy(Case::servers)) {
         withServers(servers) { urls -> cases.forEach { compare(report, it, urls) } }
     }
     val threads = if (HAS_VIRTUAL_THREADS) "virtual threads where there are 256" else "platform threads, for it has no virtual ones"
-    val rounds = "Each has a process, warms up for $WARM_UP s, and plays $ROUNDS rounds in turn. Java ${System.getProperty("java.version")}, $threads."
-    report.finish(NOTES + rounds)
+    val rounds = "Each has a process, warms up for $WARM_UP s, and plays $ROUNDS rounds in turn."
+    report.finish(NOTES + rounds + "Java ${System.getProperty("java.version")}: $threads.")
 }
 
 /** Shows everyone, and compares ours with the better of the limiters and with the script. */
