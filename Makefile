@@ -4,8 +4,8 @@ CARGO ?= cargo
 RUN = $(CARGO) run --locked --quiet -p
 
 .PHONY: help demo test test-python test-node lint lint-python lint-node wheel-python wheel-release addon-node package-node
-.PHONY: package-uniffi library-uniffi test-uniffi test-jvm test-ruby test-swift test-together
-.PHONY: chaos fuzz bench bench-python bench-node lua-cost mutants test-servers
+.PHONY: package-uniffi library-uniffi library-uniffi-release test-uniffi test-jvm test-ruby test-swift test-together
+.PHONY: chaos fuzz bench bench-python bench-node bench-uniffi bench-jvm bench-ruby lua-cost mutants test-servers
 
 help:
 	@echo "make demo          see real limiting (in memory; URL=redis://... for a server)"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench         in memory against governor, what HTTP adds, on servers against redis-rs (JSON=1 for lines)"
 	@echo "make bench-python  the wheel on a server against limits, throttled-py and redis-py (JSON=1, CASES='sync-1 django-cpu')"
 	@echo "make bench-node    the addon on servers against ioredis, rate-limiter-flexible and express-rate-limit (JSON=1, CASES)"
+	@echo "make bench-uniffi  the jar and the gem on servers against Bucket4j, Lettuce, rack-attack and redis-rb (JSON=1, CASES)"
 	@echo "make lua-cost      what a check costs the server, in instructions and bytes (JSON=1 for lines)"
 	@echo "make mutants       break the code in every listed way; a test must notice each"
 	@echo "make test-servers  the tests on another server: SERVER='command that starts it'"
@@ -217,6 +218,31 @@ bench-node: $(NODE_READY) $(NODE)/benches/node_modules/.package-lock.json
 	@cp $(NODE_BENCH)/native.js $(NODE_BENCH)/native.d.ts bindings-node && cd bindings-node && npx tsc -p .
 	@NAPI_RS_NATIVE_LIBRARY_PATH="$$(ls $(NODE_BENCH)/*.node)" TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers \
 		node bindings-node/benches/main.mjs
+
+# The library as it is released, which the jar and the gem are told to load: what they carry stays what tests need.
+UNIFFI_RELEASE = $(CURDIR)/target/release/libtidegate_uniffi.so
+UNIFFI_BENCH = TIDEGATE_LIBRARY=$(UNIFFI_RELEASE) TIDEGATE_TEST_SERVERS=$(CURDIR)/target/debug/servers
+# The cases of a language among those that are wanted.
+cases_of = $(if $(CASES),$(filter $(1)-%,$(CASES)),all)
+
+bench-uniffi:
+	@$(if $(filter-out jvm-% ruby-%,$(CASES)),echo "write cases that begin with jvm- or ruby- instead of $(filter-out jvm-% ruby-%,$(CASES))" >&2; exit 1)
+	@$(if $(call cases_of,jvm),! scripts/toolchain jvm || $(MAKE) --no-print-directory bench-jvm)
+	@$(if $(call cases_of,ruby),! scripts/toolchain ruby || $(MAKE) --no-print-directory bench-ruby)
+
+library-uniffi-release: library-uniffi
+	@$(CARGO) build --locked --quiet --release -p tidegate-uniffi
+
+bench-jvm: library-uniffi-release
+	@mvn -B -ntp -q -f $(UNIFFI)/jvm -P bench -pl bench -am -Dmaven.test.skip=true package >&2
+	@CASES="$(filter jvm-%,$(CASES))" $(UNIFFI_BENCH) \
+		java -cp $(UNIFFI)/jvm/bench/target/classes:$$(cat $(UNIFFI)/jvm/bench/target/classpath) tidegate.bench.MainKt
+
+# Its peers are Debian's packages, as ruby itself.
+bench-ruby: library-uniffi-release
+	@scripts/toolchain ruby-bench
+	@target/debug/tidegate-bindgen ruby $(UNIFFI_RELEASE) target/ruby-bench
+	@CASES="$(filter ruby-%,$(CASES))" $(UNIFFI_BENCH) ruby -I$(UNIFFI)/ruby/lib -Itarget/ruby-bench $(UNIFFI)/ruby/bench/main.rb
 
 lua-cost:
 	@scripts/ensure-servers
