@@ -32,20 +32,28 @@ struct UnderWay {
 
 #[derive(Debug, Default)]
 struct Bell {
-    has_rung: Mutex<bool>,
+    state: Mutex<Rung>,
     rings: Condvar,
 }
 
+/// Whether something has come, or somebody is to be woken all the same.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Rung {
+    has_come: bool,
+    is_woken: bool,
+}
+
 impl Bell {
-    fn ring(&self) {
-        *self.has_rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    fn ring(&self, mark: impl FnOnce(&mut Rung)) {
+        mark(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.rings.notify_one();
     }
 
-    fn wait(&self, most: Duration) {
-        let has_rung = self.has_rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.rings.wait_timeout_while(has_rung, most, |has_rung| !*has_rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    /// Why the wait has ended; neither where its time is over.
+    fn wait(&self, most: Duration) -> Rung {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.rings.wait_timeout_while(state, most, |state| *state == Rung::default());
+        std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 
@@ -56,17 +64,21 @@ impl Queue {
     pub fn new() -> Arc<Queue> {
         let bell = Arc::new(Bell::default());
         let ringer = Arc::clone(&bell);
-        let completions = Completions::new(move || ringer.ring());
+        let completions = Completions::new(move || ringer.ring(|rung| rung.has_come = true));
         Arc::new(Queue { completions, bell, under_way: Mutex::default() })
     }
 
     /// Blocks until something has come, for so many milliseconds at the most, and takes it.
     pub fn wait(&self, most_ms: i64) -> Result<Vec<Completed>> {
-        let mut drained = Vec::new();
+        let (most, mut drained) = (duration(most_ms)?, Vec::new());
         self.completions.drain(&mut drained);
-        if drained.is_empty() {
-            self.bell.wait(duration(most_ms)?);
+        while drained.is_empty() {
+            let rung = self.bell.wait(most);
             self.completions.drain(&mut drained);
+            // It may have rung for what an earlier call has taken: then it goes on.
+            if rung.is_woken || !rung.has_come {
+                break;
+            }
         }
         let limiters: Vec<Option<Limiter>> = {
             let mut under_way = self.under_way();
@@ -82,7 +94,7 @@ impl Queue {
 
     /// Wakes whoever waits.
     pub fn wake(&self) {
-        self.bell.ring();
+        self.bell.ring(|rung| rung.is_woken = true);
     }
 
     /// Gives an acquire up: what it charges is given back. Its ticket comes all the same.
