@@ -31,20 +31,20 @@ internal class Inbox(private val submit: (List<Call>) -> List<Completed>) {
     }
 
     /** Whoever crosses takes others along, who are not to fail with him: what is no call is refused here, on its own thread. */
-    private fun <T> pending(ask: Ask, isBlocking: Boolean, read: (Answer) -> T): Pending<T> {
-        reserve(FRAMES)
-        return Pending(this, ask, FfiConverterTypeAsk.allocationSize(ask).toLong(), isBlocking, read)
-    }
-
-    /** Overflows the stack here, while nothing depends on it, and not between a call that is taken and its answer. */
-    private fun reserve(frames: Int): Int = if (frames == 0) 0 else reserve(frames - 1) + 1
+    private fun <T> pending(ask: Ask, isBlocking: Boolean, read: (Answer) -> T): Pending<T> =
+        Pending(this, ask, FfiConverterTypeAsk.allocationSize(ask).toLong(), isBlocking, read)
 
     /** Crosses until nothing waits; for long the common thread does it, so that nobody crosses for others for ever. */
     fun cross() {
         var rounds = 0
         while (waiting.isNotEmpty() && isCrossing.compareAndSet(false, true)) {
+            val calls = taken()
             val answered = try {
-                submitted(taken())
+                submitted(calls)
+            } catch (error: Throwable) {
+                // Where the stack or the memory is at its end, nobody is left waiting.
+                calls.forEach { it.completeExceptionally(told(error)) }
+                throw error
             } finally {
                 isCrossing.set(false)
             }
@@ -125,8 +125,5 @@ internal class Inbox(private val submit: (List<Call>) -> List<Completed>) {
 
         /** What crosses at once at the most, unless one call alone has more. */
         const val MOST_BYTES = 16L shl 20
-
-        /** Deeper than a crossing calls. */
-        const val FRAMES = 1024
     }
 }
