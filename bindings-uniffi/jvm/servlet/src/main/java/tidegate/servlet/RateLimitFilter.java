@@ -148,15 +148,14 @@ public final class RateLimitFilter implements Filter {
 
     private void pass(HttpServletRequest request, HttpServletResponse response, FilterChain chain, Verdict verdict)
             throws IOException, ServletException {
-        boolean hasReturned = false;
         try {
             chain.doFilter(request, new LimitedResponse(response, verdict.fields()));
-            hasReturned = true;
-        } finally {
-            if (!hasReturned) verdict.settle(FAILED);
-            else if (request.isAsyncStarted()) request.getAsyncContext().addListener(new Settling(verdict, response));
-            else verdict.settle(response.getStatus());
+        } catch (IOException | ServletException | RuntimeException | Error failed) {
+            if (!Settling.isGone(failed)) verdict.settle(FAILED);
+            throw failed;
         }
+        if (request.isAsyncStarted()) request.getAsyncContext().addListener(new Settling(verdict, response));
+        else verdict.settle(response.getStatus());
     }
 
     /** What a filter is told. */

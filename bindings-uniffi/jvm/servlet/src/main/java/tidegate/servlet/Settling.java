@@ -3,14 +3,17 @@ package tidegate.servlet;
 import jakarta.servlet.AsyncEvent;
 import jakarta.servlet.AsyncListener;
 import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
 
 /** Settles a request that goes on after its filters have returned, once it is complete. */
 final class Settling implements AsyncListener {
     private static final int FAILED = 500;
+    private static final int MOST_CAUSES = 16;
 
     private final Verdict verdict;
     private final HttpServletResponse response;
     private volatile boolean hasFailed;
+    private volatile boolean isGone;
 
     Settling(Verdict verdict, HttpServletResponse response) {
         this.verdict = verdict;
@@ -19,6 +22,7 @@ final class Settling implements AsyncListener {
 
     @Override
     public void onComplete(AsyncEvent event) {
+        if (isGone) return;
         int status = response.getStatus();
         verdict.settle(hasFailed && status < 400 ? FAILED : status);
     }
@@ -32,6 +36,19 @@ final class Settling implements AsyncListener {
     @Override
     public void onError(AsyncEvent event) {
         hasFailed = true;
+        isGone = isGone(event.getThrowable());
+    }
+
+    /**
+     * Whether a client may have gone away: containers throw an {@link IOException} then, and frameworks put it into their own.
+     * Who could have his charge back by hanging up would never be refused.
+     */
+    static boolean isGone(Throwable failed) {
+        int depth = 0;
+        for (Throwable cause = failed; cause != null && depth < MOST_CAUSES; cause = cause.getCause(), depth++) {
+            if (cause instanceof IOException) return true;
+        }
+        return false;
     }
 
     /** It was dispatched, and goes on again: listeners are forgotten then. */

@@ -43,6 +43,17 @@ public final class Http {
         }
     }
 
+    /** Asks, reads the first byte of the answer, and goes away. */
+    public void hangUp(String path) throws IOException {
+        try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+            socket.setSoTimeout(MOST_MS);
+            // Closed so, the other side hears of it by a reset.
+            socket.setSoLinger(true, 0);
+            socket.getOutputStream().write(("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n").getBytes(StandardCharsets.US_ASCII));
+            socket.getInputStream().read();
+        }
+    }
+
     /** @param lines of its header */
     public record Answer(int status, List<String> lines, String body) {
         static Answer of(String text) {

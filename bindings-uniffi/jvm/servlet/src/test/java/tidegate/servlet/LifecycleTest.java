@@ -6,8 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.servlet.AsyncContext;
+import jakarta.servlet.ServletException;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.eclipse.jetty.ee10.servlet.ErrorPageErrorHandler;
 import org.junit.jupiter.api.Test;
@@ -65,6 +69,31 @@ class LifecycleTest {
         ends((request, response) -> {
             throw new IllegalStateException("a fault of the test's application");
         }, 500, true);
+    }
+
+    @Test
+    void aClientThatHasGoneStaysCharged() throws Exception {
+        ends((request, response) -> {
+            throw new IOException("Broken pipe");
+        }, 500, false);
+        ends((request, response) -> {
+            throw new ServletException("as frameworks do", new UncheckedIOException(
+                    new IOException("Connection reset by peer")));
+        }, 500, false);
+        try (Policy policy = Policy.ofToml(DOCUMENT); Jetty jetty = new Jetty("/").filter(filter(policy))) {
+            var ended = new CountDownLatch(1);
+            Http http = jetty.servlet("/", (request, response) -> {
+                try {
+                    byte[] much = new byte[1 << 16];
+                    while (true) response.getOutputStream().write(much);
+                } finally {
+                    ended.countDown();
+                }
+            }).start();
+            http.hangUp("/");
+            assertTrue(ended.await(30, TimeUnit.SECONDS), "it is told that the client has gone");
+            assertUsed(policy, 1);
+        }
     }
 
     @Test
