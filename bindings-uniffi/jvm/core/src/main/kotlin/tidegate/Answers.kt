@@ -58,6 +58,11 @@ internal object Answers {
         queue.wake()
     }
 
+    /** The same within a second, for whoever has too little of its stack left to ring the bell. */
+    fun silently(work: () -> Unit) {
+        later.add(Later(null, work))
+    }
+
     fun opened() {
         synchronized(this) { open += 1 }
         if (thread == null) start()
@@ -91,7 +96,14 @@ internal object Answers {
     }
 
     private fun run() {
-        while (!isOver()) round(null) { true }
+        while (true) {
+            try {
+                if (isOver()) return
+                round(null) { true }
+            } catch (_: Throwable) {
+                // There was no memory, or no way to log that: the next round may have some.
+            }
+        }
     }
 
     /** Tells the answers that are `due`, and then waits for others. It fails with nothing: everybody waits for this thread. */
