@@ -13,19 +13,18 @@ object Together {
         val (document, calls) = arguments
         Limiter.ofFile(Path.of(document)).use { limiter ->
             // A machine that has just begun would come when all is over.
-            repeat(WARM) { limiter.peek("hammer", "somebody else") }
+            runBlocking { admitted(limiter.suspending(), "somebody else", WARM) }
             println("ready")
             readln()
-            println(runBlocking { admitted(limiter.suspending(), calls.toInt()) })
+            println(runBlocking { admitted(limiter.suspending(), "alice", calls.toInt()) })
         }
     }
 
-    private suspend fun admitted(limiter: SuspendingLimiter, calls: Int): Int = (1..calls).chunked(IN_FLIGHT).sumOf { some ->
-        coroutineScope {
-            some.map { async { limiter.check("hammer", "alice") } }.awaitAll().count { it.allowed }
+    private suspend fun admitted(limiter: SuspendingLimiter, key: String, calls: Int): Int =
+        (1..calls).chunked(IN_FLIGHT).sumOf { some ->
+            coroutineScope { some.map { async { limiter.check("hammer", key) } }.awaitAll().count { it.allowed } }
         }
-    }
 
     private const val IN_FLIGHT = 100
-    private const val WARM = 2_000
+    private const val WARM = 5_000
 }
