@@ -146,19 +146,19 @@ test-swift: library-uniffi
 	@! scripts/toolchain swift || swift test --package-path target/swift \
 		-Xlinker -L$(CURDIR)/target/debug -Xlinker -rpath -Xlinker $(CURDIR)/target/debug
 
-# For the oldest C library that can be had, as the wheel: zig links against glibc 2.17.
+# For the oldest C library that can be had, as the wheel: zig links against glibc 2.17. It is stripped, and so says nothing of
+# itself: sources are generated of the one for tests, which has the same functions.
 RELEASE = $(CURDIR)/target/uniffi/release
 RELEASED = $(CURDIR)/target/x86_64-unknown-linux-gnu/release
 
-package-uniffi: $(VENV)/ready
+package-uniffi: $(VENV)/ready library-uniffi
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $(NODE)/requirements-release.txt
 	PATH="$(VENV)/bin:$$PATH" $(CARGO) zigbuild --locked --release -p tidegate-uniffi --target x86_64-unknown-linux-gnu.2.17
 	scripts/check-library $(RELEASED)/libtidegate_uniffi.so 2.17
-	$(CARGO) build --locked -p tidegate-bindgen
 	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
-	mvn -B -ntp -q -f $(UNIFFI)/jvm -DskipTests clean package -Dtidegate.native=$(RELEASED)
+	mvn -B -ntp -q -f $(UNIFFI)/jvm -DskipTests clean package -Dtidegate.native=$(RELEASED) -Dtidegate.described=$(UNIFFI_LIBRARY)
 	cp $(UNIFFI)/jvm/*/target/tidegate*.jar $(RELEASE)
-	target/debug/tidegate-bindgen ruby $(RELEASED)/libtidegate_uniffi.so target/ruby
+	target/debug/tidegate-bindgen ruby $(UNIFFI_LIBRARY) target/ruby
 	TIDEGATE_LIBRARY=$(RELEASED)/libtidegate_uniffi.so ruby $(UNIFFI)/ruby/package.rb $(RELEASE)
 	ls -l $(RELEASE)
 
@@ -241,7 +241,7 @@ bench-jvm: library-uniffi-release
 # Its peers are Debian's packages, as ruby itself.
 bench-ruby: library-uniffi-release
 	@scripts/toolchain ruby-bench
-	@target/debug/tidegate-bindgen ruby $(UNIFFI_RELEASE) target/ruby-bench
+	@target/debug/tidegate-bindgen ruby $(UNIFFI_LIBRARY) target/ruby-bench
 	@CASES="$(filter ruby-%,$(CASES))" $(UNIFFI_BENCH) ruby -I$(UNIFFI)/ruby/lib -Itarget/ruby-bench $(UNIFFI)/ruby/bench/main.rb
 
 lua-cost:

@@ -1,5 +1,5 @@
-//! Writes what calls the library from `kotlin`, `ruby` or `swift`. The library is any build of `tidegate-uniffi`: it carries
-//! its own description.
+//! Writes what calls the library from `kotlin`, `ruby` or `swift`. The library is any build of `tidegate-uniffi` that is not
+//! stripped: it carries its own description.
 
 use std::fs;
 
@@ -30,7 +30,8 @@ pub fn generate(language: &str, library: &Utf8Path, folder: &Utf8Path) -> Result
         config_override: Some(CONFIG.into()),
         ..GenerateOptions::default()
     };
-    write(options).with_context(|| format!("no {language} can be made of {library}"))?;
+    let advice = "one that is stripped says nothing of itself: give it another build, such as target/debug's";
+    write(options).with_context(|| format!("no {language} can be made of {library}; {advice}"))?;
     match language {
         "kotlin" => rewrite(&folder.join("tidegate/tidegate_ffi.kt"), renamed),
         "ruby" => rewrite(&folder.join("tidegate_ffi.rb"), unlocked),
