@@ -157,7 +157,7 @@ package-uniffi: $(VENV)/ready library-uniffi
 	scripts/check-library $(RELEASED)/libtidegate_uniffi.so 2.17
 	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
 	mvn -B -ntp -q -f $(UNIFFI)/jvm -DskipTests clean package -Dtidegate.native=$(RELEASED) -Dtidegate.described=$(UNIFFI_LIBRARY)
-	cp $(UNIFFI)/jvm/*/target/tidegate*.jar $(RELEASE)
+	cp $(foreach module,core servlet spring-boot-starter,$(UNIFFI)/jvm/$(module)/target/tidegate*[0-9].jar) $(RELEASE)
 	target/debug/tidegate-bindgen ruby $(UNIFFI_LIBRARY) target/ruby
 	TIDEGATE_LIBRARY=$(RELEASED)/libtidegate_uniffi.so ruby $(UNIFFI)/ruby/package.rb $(RELEASE)
 	ls -l $(RELEASE)
