@@ -3,13 +3,17 @@
 //! It is written on any thread, and stays here until one of the language's own threads comes by and takes it: the I/O
 //! thread must neither call that language nor wait for it.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 /// The most lines that are kept; later ones are dropped.
 const MOST: usize = 1_000;
+
+/// How often the lock is asked for.
+const ATTEMPTS: usize = 1_000;
 
 static KEEPER: Keeper = Keeper::new();
 
@@ -35,6 +39,12 @@ impl Keeper {
         Keeper { waits: AtomicBool::new(false), lines: Mutex::new(Vec::new()) }
     }
 
+    /// Others hold it for a moment only; but in a forked child it may be held for ever, and then nobody waits for it.
+    fn lock(&self) -> Option<MutexGuard<'_, Vec<Line>>> {
+        let attempt = |_| self.lines.try_lock().inspect_err(|_| thread::yield_now()).ok();
+        (0..ATTEMPTS).find_map(attempt)
+    }
+
     #[inline]
     fn waiting(&self) -> bool {
         self.waits.load(Ordering::Acquire)
@@ -52,8 +62,8 @@ impl Log for Keeper {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // In a forked child the lock may be held for ever: nobody waits for it.
-        if let (true, Ok(mut lines)) = (self.enabled(record.metadata()), self.lines.try_lock())
+        if self.enabled(record.metadata())
+            && let Some(mut lines) = self.lock()
             && lines.len() < MOST
         {
             let target = record.target().to_owned();
@@ -89,9 +99,25 @@ pub fn take() -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::sync::Barrier;
 
     use super::*;
+
+    #[test]
+    fn lines_of_several_threads_are_all_kept() {
+        for _ in 0..100 {
+            let (keeper, together) = (Keeper::new(), Barrier::new(4));
+            let write = || {
+                together.wait();
+                for _ in 0..200 {
+                    keeper
+                        .log(&Record::builder().level(Level::Warn).target("tidegate").args(format_args!("x")).build());
+                }
+            };
+            thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(write))));
+            assert_eq!(keeper.take().len(), 800);
+        }
+    }
 
     #[test]
     fn a_line_that_somebody_comes_for_while_it_is_written_is_not_forgotten() {

@@ -73,7 +73,7 @@ class CheckOptions @JvmOverloads constructor(
 /** Whole milliseconds, rounded up; what is too long for them is the longest. */
 internal fun milliseconds(time: Duration): Long =
     try {
-        time.plusNanos(999_999).toMillis()
+        if (time.isNegative) time.toMillis() else time.plusNanos(999_999).toMillis()
     } catch (_: ArithmeticException) {
         if (time.isNegative) Long.MIN_VALUE else Long.MAX_VALUE
     }

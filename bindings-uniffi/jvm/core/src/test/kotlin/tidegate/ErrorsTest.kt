@@ -38,6 +38,8 @@ class ErrorsTest {
             assertEquals("invalid_request", code { limiter.check("a", "x", CheckOptions.cost(-1)) })
             assertEquals("invalid_request", code { limiter.check("a", "x", CheckOptions.deadline(Duration.ofSeconds(-1))) })
             assertEquals("invalid_request", code { limiter.acquire("a", "x", Duration.ofMillis(-5)) })
+            val past = assertThrows(TidegateException::class.java) { limiter.acquire("a", "x", Duration.ofSeconds(-1)) }
+            assertTrue("-1000 ms" in past.message!!, past.message)
             assertEquals("invalid_request", code { limiter.checkAll(emptyList(), "x") })
             assertEquals("invalid_receipt", code { limiter.refund("what") })
             val failed = assertThrows(ExecutionException::class.java) { limiter.checkAsync("b", "x").get() }
