@@ -1,5 +1,6 @@
-//! The blocking face: `wait` parks the calling thread until a future is done.
+//! The blocking face: `wait` parks the calling thread until a future is done, unless the future leaves it something to do.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,36 +18,103 @@ impl Wake for Unpark {
     }
 }
 
+/// What a thread does before it parks: it brings about what it would wait for. One that is dropped has it done elsewhere.
+pub(crate) type Errand = Box<dyn FnOnce() + Send>;
+
+/// The longest that an errand takes.
+pub(crate) const LONGEST_ERRAND: Duration = Duration::from_millis(16);
+
+/// Whether a future that is polled may leave an errand.
+enum Errands {
+    /// It may not: whoever polls it does not park, or has one.
+    Closed,
+    Open,
+    Left(Errand),
+}
+
+thread_local! {
+    static ERRANDS: RefCell<Errands> = const { RefCell::new(Errands::Closed) };
+}
+
+/// Whether this thread is about to park, and takes an errand.
+pub(crate) fn takes_errand() -> bool {
+    ERRANDS.with_borrow(|errands| matches!(errands, Errands::Open))
+}
+
+/// Leaves an errand with a thread that takes one.
+pub(crate) fn leave(errand: Errand) {
+    ERRANDS.replace(Errands::Left(errand));
+}
+
+/// Polls, and returns what was left to do.
+fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> (Poll<F::Output>, Option<Errand>) {
+    /// What was before comes back, even if the future panics.
+    struct Opened(Option<Errands>);
+
+    impl Opened {
+        fn close(&mut self) -> Errands {
+            self.0.take().map_or(Errands::Closed, |before| ERRANDS.replace(before))
+        }
+    }
+
+    impl Drop for Opened {
+        fn drop(&mut self) {
+            drop(self.close());
+        }
+    }
+
+    let mut opened = Opened(Some(ERRANDS.replace(Errands::Open)));
+    let polled = future.poll(context);
+    match opened.close() {
+        Errands::Left(errand) => (polled, Some(errand)),
+        Errands::Open | Errands::Closed => (polled, None),
+    }
+}
+
 /// Runs a future to its end on this thread. Every future of this crate ends by its deadline.
 pub(crate) fn wait<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        return output;
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
+    let mut waker = None;
     loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+        // Nobody needs waking who has not parked yet.
+        let known = waker.as_ref().unwrap_or(Waker::noop());
+        match poll(future.as_mut(), &mut Context::from_waker(known)) {
+            (Poll::Ready(output), _) => return output,
+            (Poll::Pending, Some(errand)) => errand(),
+            (Poll::Pending, None) if waker.is_some() => thread::park(),
+            (Poll::Pending, None) => waker = Some(Waker::from(Arc::new(Unpark(thread::current())))),
         }
     }
 }
 
-/// Runs a future on this thread for so long at the most; none if it has not ended by then.
-pub(crate) fn wait_for<F: Future + ?Sized>(mut future: Pin<&mut F>, most: Duration) -> Option<F::Output> {
+/// Runs a future on this thread for so long at the most; none if it has not ended by then. No time at all is for what is
+/// known at once: what was left to do then is kept for the wait that follows.
+pub(crate) fn wait_for<F: Future + ?Sized>(
+    mut future: Pin<&mut F>,
+    most: Duration,
+    kept: &mut Option<Errand>,
+) -> Option<F::Output> {
     let until = clock::after(most);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
+    let mut left = most;
+    let mut errand = kept.take();
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
+        if let Some(errand) = errand.take().filter(|_| left >= LONGEST_ERRAND) {
+            errand();
         }
-        let left = until.saturating_duration_since(clock::instant());
+        match poll(future.as_mut(), &mut context) {
+            (Poll::Ready(output), _) => return Some(output),
+            (Poll::Pending, left) => errand = left,
+        }
+        left = until.saturating_duration_since(clock::instant());
         if left.is_zero() {
+            *kept = errand;
             return None;
         }
-        thread::park_timeout(left);
+        if errand.is_none() {
+            thread::park_timeout(left);
+        }
     }
 }
 
@@ -60,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_the_answer_or_with_its_time() {
-        assert_eq!(wait_for(pin!(async { 1 }), SHORT), Some(1));
-        assert_eq!(wait_for(pin!(pending::<()>()), SHORT), None);
+        assert_eq!(wait_for(pin!(async { 1 }), SHORT, &mut None), Some(1));
+        assert_eq!(wait_for(pin!(pending::<()>()), SHORT, &mut None), None);
     }
 
     #[test]
@@ -71,16 +139,16 @@ mod tests {
             asked += 1;
             if asked >= 3 { Poll::Ready(asked) } else { Poll::Pending }
         }));
-        assert_eq!(wait_for(third.as_mut(), Duration::ZERO), None);
-        assert_eq!(wait_for(third.as_mut(), Duration::ZERO), None);
-        assert_eq!(wait_for(third.as_mut(), Duration::ZERO), Some(3));
+        assert_eq!(wait_for(third.as_mut(), Duration::ZERO, &mut None), None);
+        assert_eq!(wait_for(third.as_mut(), Duration::ZERO, &mut None), None);
+        assert_eq!(wait_for(third.as_mut(), Duration::ZERO, &mut None), Some(3));
     }
 
     #[test]
     fn another_thread_ends_a_wait() {
         let (tell, told) = tokio::sync::oneshot::channel();
         let teller = thread::spawn(move || tell.send(7));
-        assert_eq!(wait_for(pin!(told), Duration::from_secs(60)), Some(Ok(7)));
+        assert_eq!(wait_for(pin!(told), Duration::from_secs(60), &mut None), Some(Ok(7)));
         assert_eq!(teller.join().ok(), Some(Ok(())));
     }
 }

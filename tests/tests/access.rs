@@ -208,8 +208,14 @@ fn limiters_of_one_url_share_a_connection_and_name_it() {
     let server = Server::start();
     let limiters: Vec<Limiter> = (0..4).map(|_| limiter(&server.url()).build().expect("a limiter")).collect();
     assert!(limiters.iter().all(|limiter| decides(limiter, "a")));
-    let clients = server.call::<String>("CLIENT LIST");
-    assert_eq!(clients.matches("name=tidegate ").count(), 1, "{clients}");
+    let clients = || server.call::<String>("CLIENT LIST");
+    assert_eq!(clients().matches("name=tidegate ").count(), 1, "{}", clients());
+    // One more, for those that are alone and wait.
+    eventually(Duration::from_secs(20), || {
+        assert!(limiters.iter().all(|limiter| decides(limiter, "a")));
+        clients().contains("name=tidegate-lane ")
+    });
+    assert_eq!(clients().matches("name=tidegate").count(), 2, "{}", clients());
 }
 
 /// A server that says it is Redis 6.2, which cannot read the script's first line.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Inner, Limiter, MAX_DEADLINE, line};
 use crate::algorithm::{Step, Tally};
-use crate::blocking;
+use crate::blocking::{self, Errand};
 use crate::clock;
 use crate::completion::{Completions, Outcome, Submitted, Then};
 use crate::decision::Decision;
@@ -22,11 +22,15 @@ type Running<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// A call that has been made: `.await` it, or `.wait()` for it on this thread.
 #[must_use = "nothing happens until it is awaited or waited for"]
-pub struct Pending<T>(Running<T>);
+pub struct Pending<T> {
+    running: Running<T>,
+    /// What a wait was too short for.
+    errand: Option<Errand>,
+}
 
 impl<T> Pending<T> {
     pub(crate) fn new(future: impl Future<Output = Result<T>> + Send + 'static) -> Pending<T> {
-        Pending(Box::pin(future))
+        Pending { running: Box::pin(future), errand: None }
     }
 
     /// Blocks this thread until the answer is there, at the latest at the deadline.
@@ -34,7 +38,7 @@ impl<T> Pending<T> {
     /// # Errors
     /// As the call says.
     pub fn wait(self) -> Result<T> {
-        blocking::wait(self.0)
+        blocking::wait(self.running)
     }
 
     /// Blocks this thread for so long at the most: for whoever has to look after something else in between, as an
@@ -43,7 +47,7 @@ impl<T> Pending<T> {
     /// # Errors
     /// As the call says.
     pub fn wait_for(&mut self, most: Duration) -> Option<Result<T>> {
-        blocking::wait_for(self.0.as_mut(), most)
+        blocking::wait_for(self.running.as_mut(), most, &mut self.errand)
     }
 }
 
@@ -51,7 +55,7 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
     /// Sets out on this thread; what is known at once is returned. Only what has to be waited for is waited for elsewhere.
     pub(crate) fn submit_now(mut self, to: &Completions, ticket: u64) -> Result<Option<T>> {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        match self.0.as_mut().poll(&mut context) {
+        match self.running.as_mut().poll(&mut context) {
             std::task::Poll::Ready(done) => done.map(Some),
             std::task::Poll::Pending => self.submit(to, ticket).map(|()| None),
         }
@@ -64,7 +68,7 @@ impl<T: Into<Outcome> + 'static> Pending<T> {
     /// `invalid_request` for a queue that was made before a fork of this process, and `store_unavailable` if the I/O
     /// thread cannot be started. Nothing comes to the queue then.
     pub fn submit(self, to: &Completions, ticket: u64) -> Result<()> {
-        to.run(ticket, None, self.0).map(drop)
+        to.run(ticket, None, self.running).map(drop)
     }
 }
 
@@ -72,10 +76,10 @@ impl<T: Send + 'static> Pending<T> {
     /// Lets it go on without anybody who waits for it, or learns what becomes of it. In memory it is done at once.
     pub fn detach(mut self) {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        if self.0.as_mut().poll(&mut context).is_pending()
+        if self.running.as_mut().poll(&mut context).is_pending()
             && let Ok(handle) = crate::io::handle()
         {
-            handle.spawn(self.0);
+            handle.spawn(self.running);
         }
     }
 }
@@ -90,7 +94,7 @@ impl<T> Future for Pending<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<T>> {
-        self.0.as_mut().poll(context)
+        self.running.as_mut().poll(context)
     }
 }
 

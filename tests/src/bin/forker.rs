@@ -203,9 +203,17 @@ fn halfway(limiter: &Limiter, url: &str) {
     let fresh = limiter.peek("r", "k").into_future();
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::new(&mut acquire).poll(&mut context).is_pending(), "its turn comes in a year");
+    // Until there is a connection for checks whose thread waits.
+    for _ in 0..20 {
+        assert!(!self::check(limiter));
+        thread::sleep(Duration::from_millis(5));
+        sure(&limiter.peek("other", "k").wait().expect("the call can be meant"));
+    }
     // The test stops the server, and lets it go on when the child has its answer.
     say("ready");
     wait_for_a_word();
+    let mut waited = limiter.check("other", "k").into_future();
+    assert!(waited.wait_for(Duration::ZERO).is_none(), "nobody answers");
     let mut check = limiter.check("other", "k").into_future();
     assert!(Pin::new(&mut check).poll(&mut context).is_pending(), "nobody answers");
     let mut inspection = Limiter::builder().url(url).inspect(PATIENCE);
@@ -214,12 +222,16 @@ fn halfway(limiter: &Limiter, url: &str) {
         Some(child) => {
             end_of(child);
             assert!(sure(&check.wait().expect("the call can be meant")), "in the parent nothing changes");
+            let waited = waited.wait_for(PATIENCE).expect("it is answered").expect("the call can be meant");
+            assert!(sure(&waited), "nor with what the thread reads itself");
             assert!(Pin::new(&mut acquire).poll(&mut context).is_pending());
         }
         None => {
             let decision = check.wait().expect("the call can be meant");
             assert_eq!(decision.origin(), Origin::Open, "nobody answers it here");
             assert_eq!(decision.failure().map(|error| error.code()), Some("store_unavailable"));
+            let decision = waited.wait_for(PATIENCE).expect("it is answered").expect("the call can be meant");
+            assert_eq!(decision.origin(), Origin::Open, "the reply is the parent's");
             let inspected = inspection.wait().map_err(|error| error.code());
             assert!(matches!(inspected, Err("store_unavailable")), "{inspected:?}");
             say("answered");

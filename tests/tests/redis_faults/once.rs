@@ -30,8 +30,11 @@ impl Wired {
         let limiter = rules(Limiter::builder().url(&proxy.url()).prefix(place.prefix()));
         let wired = Wired { proxy, limiter, direct: rules(place.real_time_builder()) };
         wired.limiter.ready(SOON).wait().expect("the wire is whole");
-        // Whatever was under way when it connected is over when this is answered.
-        assert!(wired.limiter.peek("r", "k").sure().allowed());
+        // Whatever was under way when it connected is over when the connection of those who wait alone is there too.
+        eventually(SOON, || {
+            assert!(wired.limiter.peek("r", "k").sure().allowed());
+            wired.proxy.has_called_over("tidegate-lane")
+        });
         wired
     }
 

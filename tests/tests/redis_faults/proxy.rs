@@ -35,8 +35,8 @@ struct Shared {
     changed: Condvar,
     /// What is sent with the first text arrives with the second.
     altered: Option<(&'static str, &'static str)>,
-    /// All that clients have sent.
-    sent: Mutex<Vec<u8>>,
+    /// All that clients have sent over each connection.
+    sent: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Proxy {
@@ -92,25 +92,36 @@ impl Proxy {
     /// How many scripts clients have sent: by name and by text.
     pub(crate) fn calls(&self) -> (usize, usize) {
         let sent = lock(&self.shared.sent);
-        let count = |name: &[u8]| sent.windows(name.len()).filter(|window| *window == name).count();
+        let count = |name: &[u8]| sent.iter().map(|sent| places(sent, name).count()).sum();
         (count(b"EVALSHA\r\n"), count(b"EVAL\r\n"))
     }
+
+    /// Whether a script has been sent over the connection that clients give this name.
+    pub(crate) fn has_called_over(&self, name: &str) -> bool {
+        let named = |sent: &Vec<u8>| Some(&sent[places(sent, name.as_bytes()).next()?..]).map(<[u8]>::to_vec);
+        lock(&self.shared.sent).iter().filter_map(named).any(|sent| places(&sent, b"EVALSHA\r\n").next().is_some())
+    }
+}
+
+fn places<'a>(sent: &'a [u8], text: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    sent.windows(text.len()).enumerate().filter(move |(_, window)| *window == text).map(|(place, _)| place)
 }
 
 impl Shared {
     fn carry(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let end = |stream: &TcpStream| stream.try_clone().expect("a socket can be shared");
         let (shared, from, to) = (Arc::clone(self), end(&client), end(&server));
-        thread::spawn(move || shared.carry_commands(from, to));
-        let shared = Arc::clone(self);
         let number = self.connections.fetch_add(1, Ordering::SeqCst);
+        lock(&self.sent).push(Vec::new());
+        thread::spawn(move || shared.carry_commands(number, from, to));
+        let shared = Arc::clone(self);
         thread::spawn(move || shared.carry_replies(number, server, client));
     }
 
-    fn carry_commands(&self, mut client: TcpStream, mut server: TcpStream) {
+    fn carry_commands(&self, number: usize, mut client: TcpStream, mut server: TcpStream) {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = client.read(&mut buffer) {
-            lock(&self.sent).extend_from_slice(&buffer[..length]);
+            lock(&self.sent)[number].extend_from_slice(&buffer[..length]);
             if let Some((from, to)) = self.altered {
                 for at in 0..length {
                     if buffer[at..length].starts_with(from.as_bytes()) {

@@ -12,7 +12,8 @@ use tokio::runtime::Handle;
 use super::failure::{Failure, unavailable};
 use super::node::{Link, Node};
 use super::script::{self, Request};
-use super::{Answer, Blame, LATE, RedisStore, SILENCE, is_halfway, timeout};
+use super::{Answer, Blame, LATE, RedisStore, SILENCE, is_halfway, relay, timeout};
+use crate::blocking;
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::completion::{self, Waiter};
@@ -36,11 +37,11 @@ const LIGHT: u32 = 100;
 
 /// A check or peek on its way, and who waits for it. Its answer comes once, by its deadline.
 pub(super) struct Job {
-    store: Arc<RedisStore>,
-    call: Call,
-    request: Request,
+    pub(super) store: Arc<RedisStore>,
+    pub(super) call: Call,
+    pub(super) request: Request,
     set_out: SetOut,
-    deadline: Instant,
+    pub(super) deadline: Instant,
     /// Nobody is waiting any more once it is taken.
     waiter: Option<Waiter>,
     /// That of the node which it was meant for, or of the store where no node was known.
@@ -72,8 +73,13 @@ impl Job {
         self.call.plan.limits.len()
     }
 
-    fn is_due(&self, now: Instant) -> bool {
-        self.waiter.is_some() && self.deadline <= now
+    /// Whether its answer is still to come.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiter.is_some()
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.is_awaited() && self.deadline <= now
     }
 
     fn is_repeatable(&self) -> bool {
@@ -81,7 +87,7 @@ impl Job {
     }
 
     /// Answers it as unanswered; what comes of it is still waited for.
-    fn expire(&mut self) {
+    pub(super) fn expire(&mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         self.store.failed(&self.breaker, &timeout());
         self.store.meters.latency.add_time(self.call.deadline);
@@ -91,7 +97,7 @@ impl Job {
     }
 
     /// Tells the outcome. What it charged and nobody took as admitted is given back, once (law 14).
-    fn settle(mut self, answer: Result<Reply>, now: Instant) {
+    pub(super) fn settle(mut self, answer: Result<Reply>, now: Instant) {
         match &answer {
             // One that was answered at its deadline has been counted: the node was too slow, whatever it says now.
             _ if self.waiter.is_none() => {}
@@ -177,6 +183,18 @@ impl Queue {
     /// Sees to it that what has queued is carried away.
     fn have_carried(&self, node: &Arc<Node>, handle: &Handle) {
         let mut state = self.state();
+        if state.carriers == 0
+            && state.jobs.len() == 1
+            && !blocking::takes_errand()
+            && let Some(link) = node.up()
+        {
+            // Whoever asked for it can send it. Who blocks for it has the lane, now or soon.
+            let lone = state.jobs.pop_front();
+            drop(state);
+            let Some(job) = lone.and_then(|job| relay::send(node, link, job)) else { return };
+            state = self.state();
+            state.jobs.push_front(job);
+        }
         let idle = MOST_IN_FLIGHT - state.carriers;
         // Where nothing is in flight, many set out in two parts: while the server works on one, the other is on its way.
         let parts = if idle == MOST_IN_FLIGHT { state.jobs.len().div_ceil(FEW) } else { 1 };
@@ -204,6 +222,12 @@ impl Queue {
         };
         let count = state.jobs.iter().take(part.min(MOST_TOGETHER)).take_while(fits).count().max(1);
         Some(state.jobs.drain(..count).collect())
+    }
+
+    /// Whether nothing waits here, and nothing that was here is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.carriers == 0 && state.jobs.is_empty()
     }
 
     /// Answers what has waited here to its deadline; it is not sent any more.
@@ -298,7 +322,7 @@ async fn carry(node: Arc<Node>) {
 fn drop_due(jobs: &mut Vec<Job>) {
     let now = clock::instant();
     jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);
-    jobs.retain(|job| job.waiter.is_some());
+    jobs.retain(Job::is_awaited);
 }
 
 fn send_alone(job: Job) {
@@ -306,7 +330,7 @@ fn send_alone(job: Job) {
 }
 
 /// Jobs that leave together for one node, over one connection.
-struct Batch {
+pub(super) struct Batch {
     store: Arc<RedisStore>,
     node: Arc<Node>,
     link: Link,
@@ -314,6 +338,11 @@ struct Batch {
 }
 
 impl Batch {
+    /// Of one that has left already.
+    pub(super) fn of(node: Arc<Node>, link: Link, job: Job) -> Batch {
+        Batch { store: Arc::clone(&job.store), node, link, jobs: vec![job] }
+    }
+
     async fn send(mut self) {
         self.store.meters.batch_sizes.add(self.jobs.len() as u64);
         let outcome = match self.run(true).await {
@@ -326,6 +355,11 @@ impl Batch {
             }
             outcome => outcome,
         };
+        self.conclude(outcome);
+    }
+
+    /// Does what there is to do after a run of the script.
+    pub(super) fn conclude(mut self, outcome: Result<Value, Failure>) {
         let now = clock::instant();
         // A loop that waits for several of them is woken for all.
         let _rung_once = completion::Rings::begin();
@@ -374,7 +408,7 @@ impl Batch {
         let (silent, give_up) = (begun + SILENCE, begun + LATE);
         loop {
             let now = clock::instant();
-            let next = self.jobs.iter().filter(|job| job.waiter.is_some()).map(|job| job.deadline).min();
+            let next = self.jobs.iter().filter(|job| job.is_awaited()).map(|job| job.deadline).min();
             let wait = async {
                 match next {
                     // Nobody waits here, and its carrier sees to the queue again.
@@ -398,12 +432,12 @@ impl Batch {
     }
 
     fn command(&self, known: bool) -> Cmd {
-        let (script, time) = self.store.script(self.jobs.len() > 1 && self.link.cluster);
-        let mut command = match self.jobs.as_slice() {
-            [job] => script.command(known, &job.request),
-            // The first key routes the call; a server that is alone needs none.
-            jobs => script.batch(known, self.link.cluster, jobs.iter().map(|job| &job.request)),
-        };
+        if let [job] = self.jobs.as_slice() {
+            return self.store.command(known, &job.request);
+        }
+        let (script, time) = self.store.script(self.link.cluster);
+        // The first key routes the call; a server that is alone needs none.
+        let mut command = script.batch(known, self.link.cluster, self.jobs.iter().map(|job| &job.request));
         if let Some(time) = time {
             command.arg(&time[..]);
         }

@@ -1,6 +1,7 @@
 //! One connection: the stream, TLS, the login, and whether the server is new enough.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) mode: Mode,
+    /// The same socket once more, to go on with when `connection` and `driver` are gone. None over TLS.
+    pub(super) socket: Option<OwnedFd>,
 }
 
 /// What a server runs as.
@@ -45,32 +48,42 @@ pub(super) enum Mode {
     Sentinel,
 }
 
+/// What a server's list of clients calls a connection.
+pub(super) const NAME: &str = "tidegate";
 /// The oldest servers whose scripts have flags.
 const OLDEST: (u32, u32) = (7, 0);
 
-pub(super) async fn connect(address: &Address, access: &Access) -> Result<Connected> {
+/// Connects under a name, which the server's list of clients has.
+pub(super) async fn connect(address: &Address, access: &Access, name: &str) -> Result<Connected> {
     let info = login(access).await?;
     let failed = |error: io::Error| unavailable(&format!("{address} cannot be reached ({error})"));
     match (address, &access.tls) {
-        (Address::Unix(path), _) => open(&info, UnixStream::connect(path).await.map_err(failed)?, address).await,
+        (Address::Unix(path), _) => {
+            let stream = UnixStream::connect(path).await.map_err(failed)?;
+            let socket = stream.as_fd().try_clone_to_owned().map_err(failed)?;
+            Ok(Connected { socket: Some(socket), ..open(&info, stream, address, name).await? })
+        }
         (Address::Tcp { host, port }, tls) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
             match tls {
-                None => open(&info, stream, address).await,
+                None => {
+                    let socket = stream.as_fd().try_clone_to_owned().map_err(failed)?;
+                    Ok(Connected { socket: Some(socket), ..open(&info, stream, address, name).await? })
+                }
                 Some(tls) => {
-                    let name = tls.server_name.clone().unwrap_or_else(|| host.clone());
-                    let name = ServerName::try_from(name.clone())
-                        .map_err(|_| document(format!("{name:?} is not a server name for TLS")))?;
+                    let server = tls.server_name.clone().unwrap_or_else(|| host.clone());
+                    let server = ServerName::try_from(server.clone())
+                        .map_err(|_| document(format!("{server:?} is not a server name for TLS")))?;
                     let tls = tls.clone();
                     let config = aside(move || config(&tls)).await?;
-                    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+                    let stream = TlsConnector::from(Arc::new(config)).connect(server, stream).await;
                     let failed = |error: io::Error| {
                         let advice = "does it speak TLS? Without, write redis://; with a certificate of your own, \
                                       name its ca and server_name under [store.tls]";
                         unavailable(&format!("{address} does not agree on TLS ({error}); {advice}"))
                     };
-                    open(&info, stream.map_err(failed)?, address).await
+                    open(&info, stream.map_err(failed)?, address, name).await
                 }
             }
         }
@@ -97,7 +110,7 @@ async fn login(access: &Access) -> Result<RedisConnectionInfo> {
     Ok(info)
 }
 
-async fn open<S>(info: &RedisConnectionInfo, stream: S, address: &Address) -> Result<Connected>
+async fn open<S>(info: &RedisConnectionInfo, stream: S, address: &Address, name: &str) -> Result<Connected>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -115,14 +128,14 @@ where
     })?;
     let mut driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(driver);
     let mode = tokio::select! {
-        hello = greet(&mut connection, address) => hello?,
+        hello = greet(&mut connection, address, name) => hello?,
         () = &mut driver => return Err(unavailable(&format!("{address} closed the connection; if it speaks TLS, write rediss://"))),
     };
-    Ok(Connected { connection, driver, mode })
+    Ok(Connected { connection, driver, mode, socket: None })
 }
 
 /// Asks what the server is: HELLO needs no permission. Names the connection where that is allowed.
-async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Result<Mode> {
+async fn greet(connection: &mut MultiplexedConnection, address: &Address, name: &str) -> Result<Mode> {
     let hello = connection.send_packed_command(&redis::cmd("HELLO")).await;
     let hello = hello.and_then(Value::extract_error).map_err(|error| match super::failure::of(&error) {
         super::failure::Failure::Refused(error) if error.message().contains("unknown command") => Error::new(
@@ -141,7 +154,7 @@ async fn greet(connection: &mut MultiplexedConnection, address: &Address) -> Res
             format!("{address} is version {version:?}; Redis 7.0 or Valkey 7.2 is needed, or a later one"),
         ));
     }
-    let _ = connection.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg("tidegate")).await;
+    let _ = connection.send_packed_command(redis::cmd("CLIENT").arg("SETNAME").arg(name)).await;
     Ok(match field(&hello, "mode").as_deref() {
         Some("cluster") => Mode::Cluster,
         Some("sentinel") => Mode::Sentinel,

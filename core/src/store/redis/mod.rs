@@ -6,8 +6,10 @@ mod batch;
 mod connect;
 mod failure;
 mod inspect;
+mod lane;
 mod node;
 mod rare;
+mod relay;
 mod remote;
 mod script;
 mod sentinel;
@@ -15,6 +17,7 @@ mod slot;
 #[cfg(feature = "testing")]
 mod testing;
 mod topology;
+mod trip;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -192,8 +195,12 @@ impl RedisStore {
         let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
         breaker.admit(set_out.at).map_err(|error| self.fall_back(call, error))?;
         let job = Job::new(Arc::clone(self), call.clone(), request, set_out, waiter(), Arc::clone(breaker));
-        match node {
-            Some(node) if job.is_light() && node.up().is_some() => node.queue.push(&node, job, handle),
+        match node.and_then(|node| Some((node.up()?, node))) {
+            Some((link, node)) if job.is_light() => {
+                if let Some(job) = lane::send(&node, &link, job) {
+                    node.queue.push(&node, job, handle);
+                }
+            }
             _ => drop(handle.spawn(job.alone())),
         }
         Ok(())
@@ -293,16 +300,9 @@ impl RedisStore {
         repeatable: bool,
         blame: Option<&Blame>,
     ) -> Result<Vec<u8>> {
-        let (slot, (script, time)) = (request.slot(), self.script(false));
-        let command = |known: bool| {
-            let mut command = script.command(known, &request);
-            if let Some(time) = &time {
-                command.arg(&time[..]);
-            }
-            command
-        };
+        let slot = request.slot();
         loop {
-            match self.send(slot, deadline, repeatable, blame, &command).await {
+            match self.send(slot, deadline, repeatable, blame, |known| self.command(known, &request)).await {
                 Ok(Value::BulkString(reply)) => return Ok(reply),
                 Ok(_) => return Err(script::garbled()),
                 // The keys are on two nodes while their slot moves, and nothing ran: soon they are on one.
@@ -312,6 +312,16 @@ impl RedisStore {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// One run of the script for one request.
+    fn command(&self, known: bool, request: &Request) -> Cmd {
+        let (script, time) = self.script(false);
+        let mut command = script.command(known, request);
+        if let Some(time) = time {
+            command.arg(&time[..]);
+        }
+        command
     }
 
     #[cfg(not(feature = "testing"))]

@@ -1,18 +1,19 @@
 //! One server, connected when first needed and again when lost.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, Semaphore};
 
 use super::address::Address;
 use super::batch::Queue;
-use super::connect::{self, Access, Mode};
+use super::connect::{self, Access, Connected, Mode};
 use super::failure::{self, Failure, unavailable};
-use super::{LATE, Options, SILENCE, timeout};
+use super::{LATE, Options, SILENCE, lane, relay, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -30,6 +31,8 @@ pub(super) struct Node {
     pub(super) address: Address,
     access: Arc<Access>,
     pub(super) queue: Queue,
+    pub(super) lane: lane::Place,
+    pub(super) relay: relay::Place,
     pub(super) breaker: Arc<Breaker>,
     state: Mutex<State>,
     changed: Notify,
@@ -77,6 +80,8 @@ impl Node {
             address,
             access,
             queue: Queue::default(),
+            lane: lane::Place::default(),
+            relay: relay::Place::default(),
             breaker,
             state: Mutex::new(State::Idle),
             changed: Notify::new(),
@@ -137,8 +142,12 @@ impl Node {
         } else {
             link.connection.send_packed_command(command).await
         };
-        let reply = reply.and_then(Value::extract_error);
-        reply.map_err(|error| match failure::of(&error) {
+        reply.and_then(Value::extract_error).map_err(|error| self.failure(number, &error))
+    }
+
+    /// What an error means that came over one of its connections.
+    pub(super) fn failure(&self, number: u64, error: &RedisError) -> Failure {
+        match failure::of(error) {
             Failure::Refused(error) if error.message().contains("READONLY") => {
                 // A name may lead to another server by now: to the new primary.
                 self.drop_link(number);
@@ -147,7 +156,7 @@ impl Node {
             Failure::Lost(error) => Failure::Lost(error.within(&self.address)),
             Failure::Refused(error) => Failure::Refused(error.within(&self.address)),
             redirect => redirect,
-        })
+        }
     }
 
     /// The same for a call that is alone on its way. Few are on theirs at a time, so that a server which does not read
@@ -181,7 +190,18 @@ impl Node {
         let mut state = self.state();
         if matches!(&*state, State::Up(link) if link.number == number) {
             *state = State::Idle;
+            self.lane.close();
+            self.relay.close();
         }
+    }
+
+    /// A further connection, bare. None over TLS, and where there is no making one.
+    pub(super) async fn open_socket(&self, name: &str) -> Option<OwnedFd> {
+        if self.access.tls.is_some() && matches!(self.address, Address::Tcp { .. }) {
+            return None;
+        }
+        let attempt = tokio::time::timeout(CONNECT_WITHIN, connect::connect(&self.address, &self.access, name)).await;
+        attempt.ok()?.ok()?.socket
     }
 
     /// The connection if it is up, none if an attempt is under way, an error if one has just failed.
@@ -201,18 +221,20 @@ impl Node {
     /// Connects, and stays to see the connection end. It does not keep the node: one that nobody needs any more is
     /// dropped, and its connection with it.
     async fn connect(self: Arc<Self>) {
-        let attempt = tokio::time::timeout(CONNECT_WITHIN, connect::connect(&self.address, &self.access)).await;
+        let attempt =
+            tokio::time::timeout(CONNECT_WITHIN, connect::connect(&self.address, &self.access, connect::NAME)).await;
         let attempt = attempt.unwrap_or_else(|_| Err(unavailable(&format!("{} did not answer", self.address))));
         match attempt {
             Err(error) => self.set(State::Down { error, until: clock::instant() + RETRY_AFTER }),
-            Ok(connected) => {
+            Ok(Connected { connection, driver, mode, socket }) => {
+                drop(socket);
                 let number = self.connections.fetch_add(1, Ordering::Relaxed);
-                let (cluster, sentinel) = (connected.mode == Mode::Cluster, connected.mode == Mode::Sentinel);
-                self.set(State::Up(Link { connection: connected.connection, cluster, sentinel, number }));
+                let (cluster, sentinel) = (mode == Mode::Cluster, mode == Mode::Sentinel);
+                self.set(State::Up(Link { connection, cluster, sentinel, number }));
                 let node = Arc::downgrade(&self);
                 drop(self);
                 // The driver ends with the connection, and whatever was under way on it has failed by then.
-                connected.driver.await;
+                driver.await;
                 if let Some(node) = node.upgrade() {
                     node.drop_link(number);
                 }

@@ -27,7 +27,7 @@ pub(super) struct Visit {
 
 impl Visit {
     pub(super) async fn open(address: &Address, access: &Access, until: Instant) -> Result<Visit> {
-        let connecting = connect::connect(address, access);
+        let connecting = connect::connect(address, access, connect::NAME);
         let soon = soon(until);
         let connected = tokio::time::timeout_at(soon.into(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(late(address, soon == until)))?;

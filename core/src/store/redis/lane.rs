@@ -1,0 +1,208 @@
+//! A connection for checks that are alone, each sent and read by the thread that waits for it. No other thread is woken,
+//! which costs more than all else that a check does.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::batch::Job;
+use super::failure::Failure;
+use super::node::{Link, Node};
+use super::trip::{self, ROOM, Trip};
+use crate::blocking::{self, LONGEST_ERRAND};
+use crate::clock;
+use crate::fork;
+use crate::io::handle;
+use crate::trace::Span;
+
+/// What a server's list of clients calls it.
+const NAME: &str = "tidegate-lane";
+/// How long there is none after an attempt to make one has failed, or after a reply was not there within an errand.
+const REST: Duration = Duration::from_secs(5);
+/// A server may have closed a connection that was left alone for so long.
+const STALE_AFTER: Duration = Duration::from_millis(100);
+
+/// Where a node keeps its lane.
+#[derive(Debug, Default)]
+pub(super) struct Place(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Empty,
+    Making,
+    Free(Lane),
+    InUse,
+    Resting(Option<Lane>, Instant),
+}
+
+/// A connection on which nothing is under way.
+#[derive(Debug)]
+struct Lane {
+    /// Or a socket of a path: nothing is done with it that differs.
+    socket: TcpStream,
+    /// The node's connection that was up when this one was made: it ends with that.
+    link: u64,
+    used: Instant,
+}
+
+impl Place {
+    /// The lane, if it is free. If there is none, one is made for those that come later.
+    fn take(&self, node: &Arc<Node>, link: u64) -> Option<Lane> {
+        let mut state = self.0.try_lock().ok()?;
+        let lane = match std::mem::take(&mut *state) {
+            State::Free(lane) => Some(lane),
+            State::Resting(lane, since) if clock::instant() >= since + REST => lane,
+            State::Empty => None,
+            busy @ (State::Making | State::InUse | State::Resting(..)) => {
+                *state = busy;
+                return None;
+            }
+        };
+        if let Some(lane) = lane.filter(|lane| lane.link == link && lane.is_open()) {
+            *state = State::InUse;
+            return Some(lane);
+        }
+        if let Ok(handle) = handle() {
+            *state = State::Making;
+            let node = Arc::clone(node);
+            handle.spawn(async move {
+                let made = node.open_socket(NAME).await.and_then(|socket| Lane::new(socket, link).ok());
+                node.lane.set(made.map_or_else(|| State::Resting(None, clock::instant()), State::Free));
+            });
+        }
+        None
+    }
+
+    /// Closes it, unless something is under way on it.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        if matches!(*state, State::Free(_) | State::Resting(..)) {
+            *state = State::Empty;
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.state() = state;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    fn new(socket: OwnedFd, link: u64) -> io::Result<Lane> {
+        let socket = TcpStream::from(socket);
+        socket.set_nonblocking(false)?;
+        socket.set_read_timeout(Some(LONGEST_ERRAND))?;
+        // What is sent fits into the socket, on which nothing is under way.
+        socket.set_write_timeout(Some(LONGEST_ERRAND))?;
+        Ok(Lane { socket, link, used: clock::instant() })
+    }
+
+    /// Whether the server has neither closed it nor said anything unasked, as far as is known.
+    fn is_open(&self) -> bool {
+        if clock::instant().saturating_duration_since(self.used) < STALE_AFTER {
+            return true;
+        }
+        let look = || {
+            self.socket.set_nonblocking(true)?;
+            let looked = (&self.socket).read(&mut [0]);
+            self.socket.set_nonblocking(false)?;
+            looked
+        };
+        look().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// Sends a check on its node's lane, if its thread is about to wait for it and nothing else is on its way to the node.
+/// Otherwise it is given back.
+pub(super) fn send(node: &Arc<Node>, link: &Link, job: Job) -> Option<Job> {
+    if !blocking::takes_errand() || !node.queue.is_idle() || job.deadline < clock::instant() + 2 * LONGEST_ERRAND {
+        return Some(job);
+    }
+    let Some(lane) = node.lane.take(node, link.number) else { return Some(job) };
+    let command = job.store.command(true, &job.request).get_packed_command();
+    let sent = Span::batch(&node.address, 1).within(|| (&lane.socket).write_all(&command));
+    if sent.is_err() {
+        // A command of which a part is missing does not run.
+        node.lane.set(State::Empty);
+        return Some(job);
+    }
+    let trip = Trip::new(node, link.clone(), job);
+    let waited = Waited { generation: fork::generation(), under_way: Some((lane, trip)) };
+    blocking::leave(Box::new(|| waited.wait()));
+    None
+}
+
+/// A check that is on its way on a lane, and that its thread is to wait for. What the thread does not see to its end, the I/O
+/// thread does.
+struct Waited {
+    /// Of the process that sent it: the reply is not for a child that was forked meanwhile.
+    generation: u64,
+    under_way: Option<(Lane, Trip)>,
+}
+
+impl Waited {
+    fn wait(mut self) {
+        let is_ours = self.generation == fork::generation();
+        let Some((lane, trip)) = self.under_way.as_mut().filter(|_| is_ours) else { return };
+        let mut room = [0; ROOM];
+        let read = (&lane.socket).read(&mut room);
+        if read.is_ok_and(|count| trip.receive(&room[..count]).is_ok())
+            && let Some(decision) = trip.decision()
+            && let Some((lane, trip)) = self.under_way.take()
+        {
+            trip.node.lane.set(State::Free(Lane { used: clock::instant(), ..lane }));
+            trip.end(decision);
+        }
+    }
+}
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        let Some((lane, trip)) = self.under_way.take() else { return };
+        if self.generation != fork::generation() {
+            // The parent's.
+            std::mem::forget((lane, trip));
+        } else if let Ok(handle) = handle() {
+            handle.spawn(go_on(lane, trip));
+        }
+    }
+}
+
+/// Waits for it on the I/O thread, to its deadline and beyond, and does what there is to do then.
+async fn go_on(lane: Lane, mut trip: Trip) {
+    let reply = reply(&lane, &mut trip).await;
+    let is_well = !matches!(reply, Err(Failure::Lost(_))) && lane.socket.set_nonblocking(false).is_ok();
+    trip.node.lane.set(State::Resting(is_well.then_some(lane), clock::instant()));
+    trip.conclude(reply);
+}
+
+async fn reply(lane: &Lane, trip: &mut Trip) -> Result<Value, Failure> {
+    lane.socket.set_nonblocking(true).map_err(trip::lost)?;
+    let socket = lane.socket.try_clone().and_then(tokio::net::TcpStream::from_std).map_err(trip::lost)?;
+    let mut room = [0; ROOM];
+    loop {
+        if let Some(reply) = trip.reply() {
+            return reply;
+        }
+        let next = trip.look()?;
+        tokio::select! {
+            biased;
+            ready = socket.readable() => {
+                ready.map_err(trip::lost)?;
+                match socket.try_read(&mut room) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => trip.receive(&room[..read.map_err(trip::lost)?])?,
+                }
+            }
+            () = tokio::time::sleep_until(next.into()) => {}
+        }
+    }
+}
