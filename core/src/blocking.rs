@@ -36,14 +36,19 @@ thread_local! {
     static ERRANDS: RefCell<Errands> = const { RefCell::new(Errands::Closed) };
 }
 
+/// Puts something into the slot, and returns what was there. There is none any more where the thread ends.
+fn replace(errands: Errands) -> Errands {
+    ERRANDS.try_with(|slot| slot.replace(errands)).unwrap_or(Errands::Closed)
+}
+
 /// Whether this thread is about to park, and takes an errand.
 pub(crate) fn takes_errand() -> bool {
-    ERRANDS.with_borrow(|errands| matches!(errands, Errands::Open))
+    ERRANDS.try_with(|slot| matches!(*slot.borrow(), Errands::Open)).unwrap_or(false)
 }
 
 /// Leaves an errand with a thread that takes one.
 pub(crate) fn leave(errand: Errand) {
-    ERRANDS.replace(Errands::Left(errand));
+    replace(Errands::Left(errand));
 }
 
 /// Polls, and returns what was left to do.
@@ -53,7 +58,7 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> (
 
     impl Opened {
         fn close(&mut self) -> Errands {
-            self.0.take().map_or(Errands::Closed, |before| ERRANDS.replace(before))
+            self.0.take().map_or(Errands::Closed, replace)
         }
     }
 
@@ -63,7 +68,7 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> (
         }
     }
 
-    let mut opened = Opened(Some(ERRANDS.replace(Errands::Open)));
+    let mut opened = Opened(Some(replace(Errands::Open)));
     let polled = future.poll(context);
     match opened.close() {
         Errands::Left(errand) => (polled, Some(errand)),
@@ -71,7 +76,8 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>, context: &mut Context<'_>) -> (
     }
 }
 
-/// Runs a future to its end on this thread. Every future of this crate ends by its deadline.
+/// Runs a future to its end on this thread. Every future of this crate ends by its deadline, once its errand is run or
+/// dropped.
 pub(crate) fn wait<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut waker = None;
@@ -100,16 +106,23 @@ pub(crate) fn wait_for<F: Future + ?Sized>(
     let mut left = most;
     let mut errand = kept.take();
     loop {
-        if let Some(errand) = errand.take().filter(|_| left >= LONGEST_ERRAND) {
+        let has_time = left >= LONGEST_ERRAND;
+        if let Some(errand) = errand.take().filter(|_| has_time) {
             errand();
         }
-        match poll(future.as_mut(), &mut context) {
-            (Poll::Ready(output), _) => return Some(output),
-            (Poll::Pending, left) => errand = left,
+        let polled = if has_time || most.is_zero() {
+            let (polled, new) = poll(future.as_mut(), &mut context);
+            errand = new;
+            polled
+        } else {
+            future.as_mut().poll(&mut context)
+        };
+        if let Poll::Ready(output) = polled {
+            return Some(output);
         }
         left = until.saturating_duration_since(clock::instant());
         if left.is_zero() {
-            *kept = errand;
+            *kept = errand.filter(|_| most.is_zero());
             return None;
         }
         if errand.is_none() {

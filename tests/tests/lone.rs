@@ -1,11 +1,13 @@
 //! Checks that are alone: on the connection which their own thread writes and reads, and on the one which it writes only.
 
 use std::future::IntoFuture as _;
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_executor::block_on;
 use tidegate::{Check, Decision, Limiter, OnError, Origin, Rule};
+use tidegate_tests::limiters::timed;
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,6 +22,12 @@ fn limiter(server: &Server, deadline: Duration) -> Limiter {
     let limiter = builder.rules([rule]).build().expect("the rule can be meant");
     limiter.ready(PATIENCE).wait().expect("the server is up");
     limiter
+}
+
+/// Lets time pass.
+fn pass(time: Duration) {
+    let (_silent, never) = mpsc::channel::<()>();
+    let _ = never.recv_timeout(time);
 }
 
 /// How a check is asked for, and the connection that it takes.
@@ -73,17 +81,17 @@ fn a_slow_answer_is_waited_for_and_one_after_the_deadline_gives_back_what_it_cha
         thread::scope(|scope| {
             server.pause();
             let asked = scope.spawn(|| way.origin(&limiter, "slow"));
-            thread::sleep(SLOW);
+            pass(SLOW);
             server.resume();
             assert_eq!(asked.join().expect("it does not panic"), Origin::Store);
         });
         // The lane rests after that, and the relay's reader sleeps.
-        thread::sleep(Duration::from_millis(5_100));
+        pass(Duration::from_millis(5_100));
         way.begin(&server, &limiter);
         server.pause();
-        let begun = Instant::now();
-        assert_eq!(way.origin(&limiter, "late"), Origin::Closed);
-        assert!((deadline..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        let (origin, took) = timed(|| way.origin(&limiter, "late"));
+        assert_eq!(origin, Origin::Closed);
+        assert!((deadline..PATIENCE).contains(&took), "{took:?}");
         server.resume();
         eventually_whole(&limiter, "late");
         assert_eq!(limiter.metrics().late_refunds, 1, "{}", way.connection);
@@ -97,11 +105,10 @@ fn one_that_the_server_has_closed_costs_no_check() {
         let limiter = limiter(&server, PATIENCE);
         for _ in 0..3 {
             way.begin(&server, &limiter);
-            thread::sleep(Duration::from_millis(150));
+            pass(Duration::from_millis(150));
             let killed: u64 = server.call(&format!("CLIENT KILL ID {}", way.id(&server)));
             assert_eq!(killed, 1);
             eventually(PATIENCE, || way.line(&server).is_none());
-            thread::sleep(Duration::from_millis(20));
             assert_eq!(way.origin(&limiter, "killed"), Origin::Store, "{}", way.connection);
         }
         let peeked = limiter.peek("r", "killed").wait().expect("the call can be meant");
@@ -118,7 +125,7 @@ fn one_that_ends_with_a_check_on_it_ends_by_the_failure_policy_and_another_takes
         thread::scope(|scope| {
             server.pause();
             let asked = scope.spawn(|| way.origin(&limiter, "cut"));
-            thread::sleep(SLOW);
+            pass(SLOW);
             server.kill();
             assert_eq!(asked.join().expect("it does not panic"), Origin::Closed, "{}", way.connection);
         });
@@ -174,6 +181,12 @@ fn a_wait_that_ends_early_is_gone_on_with_or_called_off() {
         answer.is_some()
     });
     assert_eq!(answer.and_then(Result::ok).map(|decision| decision.origin()), Some(Origin::Store));
+    let mut pending = limiter.check("r", "waited on").into_future();
+    assert!(pending.wait_for(Duration::ZERO).is_none());
+    assert_eq!(pending.wait().expect("the call can be meant").origin(), Origin::Store);
+    let mut pending = limiter.check("r", "awaited").into_future();
+    assert!(pending.wait_for(Duration::ZERO).is_none());
+    assert_eq!(block_on(pending).expect("the call can be meant").origin(), Origin::Store);
     let mut pending = limiter.check("r", "left").into_future();
     assert!(pending.wait_for(Duration::ZERO).is_none());
     drop(pending);

@@ -37,12 +37,16 @@ impl<T> Pending<T> {
     ///
     /// # Errors
     /// As the call says.
-    pub fn wait(self) -> Result<T> {
+    pub fn wait(mut self) -> Result<T> {
+        if let Some(errand) = self.errand.take() {
+            errand();
+        }
         blocking::wait(self.running)
     }
 
     /// Blocks this thread for so long at the most: for whoever has to look after something else in between, as an
-    /// interpreter after signals. None if the answer is not there yet; then wait again, or drop it, which calls it off.
+    /// interpreter after signals. None if the answer is not there yet; then wait again, or drop it, which calls it off. After
+    /// a wait of no time at all, which is for what is known at once, do so soon.
     ///
     /// # Errors
     /// As the call says.
@@ -94,6 +98,8 @@ impl<T> Future for Pending<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<T>> {
+        // Whoever polls does not block: it is done elsewhere.
+        drop(self.errand.take());
         self.running.as_mut().poll(context)
     }
 }

@@ -204,9 +204,7 @@ fn halfway(limiter: &Limiter, url: &str) {
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::new(&mut acquire).poll(&mut context).is_pending(), "its turn comes in a year");
     // Until there is a connection for checks whose thread waits.
-    for _ in 0..20 {
-        assert!(!self::check(limiter));
-        thread::sleep(Duration::from_millis(5));
+    for _ in 0..500 {
         sure(&limiter.peek("other", "k").wait().expect("the call can be meant"));
     }
     // The test stops the server, and lets it go on when the child has its answer.

@@ -98,8 +98,11 @@ impl Proxy {
 
     /// Whether a script has been sent over the connection that clients give this name.
     pub(crate) fn has_called_over(&self, name: &str) -> bool {
-        let named = |sent: &Vec<u8>| Some(&sent[places(sent, name.as_bytes()).next()?..]).map(<[u8]>::to_vec);
-        lock(&self.shared.sent).iter().filter_map(named).any(|sent| places(&sent, b"EVALSHA\r\n").next().is_some())
+        let over = |sent: &Vec<u8>| {
+            let named = places(sent, name.as_bytes()).next();
+            named.is_some_and(|named| places(&sent[named..], b"EVALSHA\r\n").next().is_some())
+        };
+        lock(&self.shared.sent).iter().any(over)
     }
 }
 

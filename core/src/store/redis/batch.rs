@@ -186,9 +186,9 @@ impl Queue {
         if state.carriers == 0
             && state.jobs.len() == 1
             && !blocking::takes_errand()
-            && let Some(link) = node.up()
+            && let Some(link) = node.link_number()
         {
-            // Whoever asked for it can send it. Who blocks for it has the lane, now or soon.
+            // Whoever asked for it can send it. Who blocks for it has the lane for that.
             let lone = state.jobs.pop_front();
             drop(state);
             let Some(job) = lone.and_then(|job| relay::send(node, link, job)) else { return };
@@ -330,7 +330,7 @@ fn send_alone(job: Job) {
 }
 
 /// Jobs that leave together for one node, over one connection.
-pub(super) struct Batch {
+struct Batch {
     store: Arc<RedisStore>,
     node: Arc<Node>,
     link: Link,
@@ -338,11 +338,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Of one that has left already.
-    pub(super) fn of(node: Arc<Node>, link: Link, job: Job) -> Batch {
-        Batch { store: Arc::clone(&job.store), node, link, jobs: vec![job] }
-    }
-
     async fn send(mut self) {
         self.store.meters.batch_sizes.add(self.jobs.len() as u64);
         let outcome = match self.run(true).await {
@@ -355,48 +350,7 @@ impl Batch {
             }
             outcome => outcome,
         };
-        self.conclude(outcome);
-    }
-
-    /// Does what there is to do after a run of the script.
-    pub(super) fn conclude(mut self, outcome: Result<Value, Failure>) {
-        let now = clock::instant();
-        // A loop that waits for several of them is woken for all.
-        let _rung_once = completion::Rings::begin();
-        match outcome {
-            Ok(Value::Array(replies)) if replies.len() == self.jobs.len() => {
-                for (job, reply) in self.jobs.into_iter().zip(replies) {
-                    settle(&self.node, job, reply, now);
-                }
-            }
-            Ok(reply) => match (self.jobs.pop(), self.jobs.is_empty()) {
-                (Some(job), true) => settle(&self.node, job, reply, now),
-                (job, _) => {
-                    self.jobs.into_iter().chain(job).for_each(|job| job.settle(Err(script::garbled()), now));
-                }
-            },
-            // It did not run. Where some key lives elsewhere, each finds its own way.
-            Err(Failure::Moved(_) | Failure::Ask(_)) => {
-                self.store.topology.refresh();
-                self.jobs.into_iter().for_each(send_alone);
-            }
-            Err(Failure::Refused(error)) if is_halfway(&error) => self.jobs.into_iter().for_each(send_alone),
-            Err(Failure::Refused(error)) if is_of_slots(error.message()) => {
-                self.node.stop_batches();
-                self.jobs.into_iter().for_each(send_alone);
-            }
-            Err(Failure::UnknownScript) => {
-                self.jobs
-                    .into_iter()
-                    .for_each(|job| job.settle(Err(unavailable("the server forgets the script")), now));
-            }
-            Err(Failure::Refused(error)) => self.jobs.into_iter().for_each(|job| job.settle(Err(error.clone()), now)),
-            Err(Failure::Lost(error)) => {
-                for job in self.jobs {
-                    if job.is_repeatable() { send_alone(job) } else { job.settle(Err(error.clone()), now) }
-                }
-            }
-        }
+        conclude(&self.store, &self.node, self.jobs, outcome);
     }
 
     /// One run of the script. Meanwhile whatever reaches its deadline, here or in the queue, is answered.
@@ -442,6 +396,45 @@ impl Batch {
             command.arg(&time[..]);
         }
         command
+    }
+}
+
+/// Does what there is to do after a run of the script for some jobs. On the I/O thread.
+pub(super) fn conclude(store: &Arc<RedisStore>, node: &Arc<Node>, mut jobs: Vec<Job>, outcome: Result<Value, Failure>) {
+    let now = clock::instant();
+    // A loop that waits for several of them is woken for all.
+    let _rung_once = completion::Rings::begin();
+    match outcome {
+        Ok(Value::Array(replies)) if replies.len() == jobs.len() => {
+            for (job, reply) in jobs.into_iter().zip(replies) {
+                settle(node, job, reply, now);
+            }
+        }
+        Ok(reply) => match (jobs.pop(), jobs.is_empty()) {
+            (Some(job), true) => settle(node, job, reply, now),
+            (job, _) => {
+                jobs.into_iter().chain(job).for_each(|job| job.settle(Err(script::garbled()), now));
+            }
+        },
+        // It did not run. Where some key lives elsewhere, each finds its own way.
+        Err(Failure::Moved(_) | Failure::Ask(_)) => {
+            store.topology.refresh();
+            jobs.into_iter().for_each(send_alone);
+        }
+        Err(Failure::Refused(error)) if is_halfway(&error) => jobs.into_iter().for_each(send_alone),
+        Err(Failure::Refused(error)) if is_of_slots(error.message()) => {
+            node.stop_batches();
+            jobs.into_iter().for_each(send_alone);
+        }
+        Err(Failure::UnknownScript) => {
+            jobs.into_iter().for_each(|job| job.settle(Err(unavailable("the server forgets the script")), now));
+        }
+        Err(Failure::Refused(error)) => jobs.into_iter().for_each(|job| job.settle(Err(error.clone()), now)),
+        Err(Failure::Lost(error)) => {
+            for job in jobs {
+                if job.is_repeatable() { send_alone(job) } else { job.settle(Err(error.clone()), now) }
+            }
+        }
     }
 }
 

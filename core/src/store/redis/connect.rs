@@ -36,7 +36,7 @@ pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) mode: Mode,
-    /// The same socket once more, to go on with when `connection` and `driver` are gone. None over TLS.
+    /// The same socket once more, to go on with when `connection` and `driver` are gone. None over TLS, and where there is no room for it.
     pub(super) socket: Option<OwnedFd>,
 }
 
@@ -60,16 +60,16 @@ pub(super) async fn connect(address: &Address, access: &Access, name: &str) -> R
     match (address, &access.tls) {
         (Address::Unix(path), _) => {
             let stream = UnixStream::connect(path).await.map_err(failed)?;
-            let socket = stream.as_fd().try_clone_to_owned().map_err(failed)?;
-            Ok(Connected { socket: Some(socket), ..open(&info, stream, address, name).await? })
+            let socket = stream.as_fd().try_clone_to_owned().ok();
+            Ok(Connected { socket, ..open(&info, stream, address, name).await? })
         }
         (Address::Tcp { host, port }, tls) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
             match tls {
                 None => {
-                    let socket = stream.as_fd().try_clone_to_owned().map_err(failed)?;
-                    Ok(Connected { socket: Some(socket), ..open(&info, stream, address, name).await? })
+                    let socket = stream.as_fd().try_clone_to_owned().ok();
+                    Ok(Connected { socket, ..open(&info, stream, address, name).await? })
                 }
                 Some(tls) => {
                     let server = tls.server_name.clone().unwrap_or_else(|| host.clone());

@@ -11,7 +11,7 @@ use redis::Value;
 
 use super::batch::Job;
 use super::failure::Failure;
-use super::node::{Link, Node};
+use super::node::Node;
 use super::trip::{self, ROOM, Trip};
 use crate::blocking::{self, LONGEST_ERRAND};
 use crate::clock;
@@ -30,13 +30,14 @@ const STALE_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Place(Mutex<State>);
 
+/// With the number of the node's connection that was up when the lane was made: it ends with that.
 #[derive(Debug, Default)]
 enum State {
     #[default]
     Empty,
-    Making,
+    Making(u64),
     Free(Lane),
-    InUse,
+    InUse(u64),
     Resting(Option<Lane>, Instant),
 }
 
@@ -45,7 +46,6 @@ enum State {
 struct Lane {
     /// Or a socket of a path: nothing is done with it that differs.
     socket: TcpStream,
-    /// The node's connection that was up when this one was made: it ends with that.
     link: u64,
     used: Instant,
 }
@@ -58,36 +58,38 @@ impl Place {
             State::Free(lane) => Some(lane),
             State::Resting(lane, since) if clock::instant() >= since + REST => lane,
             State::Empty => None,
-            busy @ (State::Making | State::InUse | State::Resting(..)) => {
+            busy @ (State::Making(_) | State::InUse(_) | State::Resting(..)) => {
                 *state = busy;
                 return None;
             }
         };
         if let Some(lane) = lane.filter(|lane| lane.link == link && lane.is_open()) {
-            *state = State::InUse;
+            *state = State::InUse(link);
             return Some(lane);
         }
         if let Ok(handle) = handle() {
-            *state = State::Making;
+            *state = State::Making(link);
             let node = Arc::clone(node);
             handle.spawn(async move {
                 let made = node.open_socket(NAME).await.and_then(|socket| Lane::new(socket, link).ok());
-                node.lane.set(made.map_or_else(|| State::Resting(None, clock::instant()), State::Free));
+                let rests = State::Resting(None, clock::instant());
+                node.lane.put(link, made.map_or(rests, State::Free));
             });
         }
         None
     }
 
-    /// Closes it, unless something is under way on it.
-    pub(super) fn close(&self) {
+    /// What has become of a lane that was in use or in the making, unless its time is over.
+    fn put(&self, link: u64, new: State) {
         let mut state = self.state();
-        if matches!(*state, State::Free(_) | State::Resting(..)) {
-            *state = State::Empty;
+        if matches!(*state, State::Making(of) | State::InUse(of) if of == link) {
+            *state = new;
         }
     }
 
-    fn set(&self, state: State) {
-        *self.state() = state;
+    /// Lets go of the lane. What is under way on it is still waited for.
+    pub(super) fn close(&self) {
+        *self.state() = State::Empty;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -118,24 +120,36 @@ impl Lane {
         };
         look().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
+
+    /// Waits for something to read, for as long as an errand may take.
+    fn read(&self, room: &mut [u8]) -> io::Result<usize> {
+        let until = clock::after(LONGEST_ERRAND);
+        loop {
+            match (&self.socket).read(room) {
+                // By a signal.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && clock::instant() < until => {}
+                read => return read,
+            }
+        }
+    }
 }
 
 /// Sends a check on its node's lane, if its thread is about to wait for it and nothing else is on its way to the node.
 /// Otherwise it is given back.
-pub(super) fn send(node: &Arc<Node>, link: &Link, job: Job) -> Option<Job> {
+pub(super) fn send(node: &Arc<Node>, link: u64, job: Job) -> Option<Job> {
     if !blocking::takes_errand() || !node.queue.is_idle() || job.deadline < clock::instant() + 2 * LONGEST_ERRAND {
         return Some(job);
     }
-    let Some(lane) = node.lane.take(node, link.number) else { return Some(job) };
+    let Some(lane) = node.lane.take(node, link) else { return Some(job) };
     let command = job.store.command(true, &job.request).get_packed_command();
     let sent = Span::batch(&node.address, 1).within(|| (&lane.socket).write_all(&command));
     if sent.is_err() {
         // A command of which a part is missing does not run.
-        node.lane.set(State::Empty);
+        node.lane.put(link, State::Empty);
         return Some(job);
     }
-    let trip = Trip::new(node, link.clone(), job);
-    let waited = Waited { generation: fork::generation(), under_way: Some((lane, trip)) };
+    let trip = Trip::new(node, link, job);
+    let waited = Waited { generation: fork::generation(), under_way: Some((lane, trip)), is_late: false };
     blocking::leave(Box::new(|| waited.wait()));
     None
 }
@@ -146,19 +160,22 @@ struct Waited {
     /// Of the process that sent it: the reply is not for a child that was forked meanwhile.
     generation: u64,
     under_way: Option<(Lane, Trip)>,
+    is_late: bool,
 }
 
 impl Waited {
     fn wait(mut self) {
         let is_ours = self.generation == fork::generation();
-        let Some((lane, trip)) = self.under_way.as_mut().filter(|_| is_ours) else { return };
+        let Some((lane, trip)) = self.under_way.as_mut().filter(|(_, trip)| is_ours && !trip.is_due()) else { return };
         let mut room = [0; ROOM];
-        let read = (&lane.socket).read(&mut room);
+        let read = lane.read(&mut room);
+        self.is_late = read.is_err();
         if read.is_ok_and(|count| trip.receive(&room[..count]).is_ok())
             && let Some(decision) = trip.decision()
             && let Some((lane, trip)) = self.under_way.take()
         {
-            trip.node.lane.set(State::Free(Lane { used: clock::instant(), ..lane }));
+            let lane = Lane { used: clock::instant(), ..lane };
+            trip.node.lane.put(lane.link, State::Free(lane));
             trip.end(decision);
         }
     }
@@ -171,22 +188,47 @@ impl Drop for Waited {
             // The parent's.
             std::mem::forget((lane, trip));
         } else if let Ok(handle) = handle() {
-            handle.spawn(go_on(lane, trip));
+            handle.spawn(go_on(lane, trip, self.is_late));
         }
     }
 }
 
+/// Gives a lane back, and if it is only that there is none.
+struct Back {
+    node: Arc<Node>,
+    link: u64,
+    state: State,
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        self.node.lane.put(self.link, std::mem::take(&mut self.state));
+    }
+}
+
 /// Waits for it on the I/O thread, to its deadline and beyond, and does what there is to do then.
-async fn go_on(lane: Lane, mut trip: Trip) {
-    let reply = reply(&lane, &mut trip).await;
-    let is_well = !matches!(reply, Err(Failure::Lost(_))) && lane.socket.set_nonblocking(false).is_ok();
-    trip.node.lane.set(State::Resting(is_well.then_some(lane), clock::instant()));
+async fn go_on(lane: Lane, mut trip: Trip, is_late: bool) {
+    let mut back = Back { node: Arc::clone(&trip.node), link: lane.link, state: State::Empty };
+    let (reply, socket) = match watched(lane.socket) {
+        Ok(socket) => (reply(&socket, &mut trip).await, Some(socket)),
+        Err(error) => (Err(trip::lost(error)), None),
+    };
+    let socket = socket.filter(|_| !matches!(reply, Err(Failure::Lost(_)))).and_then(|socket| socket.into_std().ok());
+    let used = clock::instant();
+    if let Some(socket) = socket.filter(|socket| socket.set_nonblocking(false).is_ok()) {
+        let lane = Lane { socket, link: lane.link, used };
+        back.state = if is_late { State::Resting(Some(lane), used) } else { State::Free(lane) };
+    }
+    drop(back);
     trip.conclude(reply);
 }
 
-async fn reply(lane: &Lane, trip: &mut Trip) -> Result<Value, Failure> {
-    lane.socket.set_nonblocking(true).map_err(trip::lost)?;
-    let socket = lane.socket.try_clone().and_then(tokio::net::TcpStream::from_std).map_err(trip::lost)?;
+fn watched(socket: TcpStream) -> io::Result<tokio::net::TcpStream> {
+    socket.set_nonblocking(true)?;
+    tokio::net::TcpStream::from_std(socket)
+}
+
+async fn reply(socket: &tokio::net::TcpStream, trip: &mut Trip) -> Result<Value, Failure> {
     let mut room = [0; ROOM];
     loop {
         if let Some(reply) = trip.reply() {

@@ -195,9 +195,9 @@ impl RedisStore {
         let breaker = node.as_ref().map_or(&self.topology.breaker, |node| &node.breaker);
         breaker.admit(set_out.at).map_err(|error| self.fall_back(call, error))?;
         let job = Job::new(Arc::clone(self), call.clone(), request, set_out, waiter(), Arc::clone(breaker));
-        match node.and_then(|node| Some((node.up()?, node))) {
+        match node.and_then(|node| Some((node.link_number()?, node))) {
             Some((link, node)) if job.is_light() => {
-                if let Some(job) = lane::send(&node, &link, job) {
+                if let Some(job) = lane::send(&node, link, job) {
                     node.queue.push(&node, job, handle);
                 }
             }

@@ -106,18 +106,26 @@ impl Node {
 
     /// Whether it is connected, and has not failed of late.
     pub(super) fn is_well(&self) -> bool {
-        self.up().is_some() && !self.breaker.is_troubled()
+        self.link_number().is_some() && !self.breaker.is_troubled()
     }
 
     pub(super) fn metrics(&self) -> NodeMetrics {
         let (breaker, opened) = self.breaker.read();
-        NodeMetrics { address: self.address.to_string(), connected: self.up().is_some(), breaker, opened }
+        NodeMetrics { address: self.address.to_string(), connected: self.link_number().is_some(), breaker, opened }
     }
 
     /// The connection if it is up.
     pub(super) fn up(&self) -> Option<Link> {
         match &*self.state() {
             State::Up(link) => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    /// The number of the connection if it is up.
+    pub(super) fn link_number(&self) -> Option<u64> {
+        match &*self.state() {
+            State::Up(link) => Some(link.number),
             _ => None,
         }
     }

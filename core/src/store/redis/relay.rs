@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::batch::Job;
 use super::failure::Failure;
-use super::node::{Link, Node};
+use super::node::Node;
 use super::trip::{self, ROOM, Trip};
 use crate::clock;
 use crate::io::{BEAT, Beats, handle};
@@ -33,9 +33,18 @@ pub(super) struct Place(Mutex<State>);
 enum State {
     #[default]
     Empty,
-    Making,
+    /// With the number of the node's connection that is up: the relay ends with that.
+    Making(u64),
     Up(Arc<Relay>),
     Resting(Instant),
+}
+
+impl State {
+    fn replace(&mut self, new: State) {
+        if let State::Up(relay) = std::mem::replace(self, new) {
+            relay.end();
+        }
+    }
 }
 
 struct Relay {
@@ -63,25 +72,30 @@ impl Place {
         let mut state = self.0.try_lock().ok()?;
         match &*state {
             State::Up(relay) if relay.link == link && !relay.has_ended() => return Some(Arc::clone(relay)),
-            State::Making => return None,
+            State::Making(_) => return None,
             State::Resting(since) if clock::instant() < *since + REST => return None,
             State::Up(_) | State::Empty | State::Resting(_) => {}
         }
         if let Ok(handle) = handle() {
-            self.replace(&mut state, State::Making);
+            state.replace(State::Making(link));
             handle.spawn(make(Arc::clone(node), link, Arc::clone(beats)));
         }
         None
     }
 
-    pub(super) fn close(&self) {
-        self.replace(&mut self.state(), State::Empty);
-    }
-
-    fn replace(&self, state: &mut State, new: State) {
-        if let State::Up(relay) = std::mem::replace(state, new) {
+    /// What has become of the relay that was in the making, unless its time is over.
+    fn put(&self, link: u64, new: State) {
+        let mut state = self.state();
+        if matches!(*state, State::Making(of) if of == link) {
+            *state = new;
+        } else if let State::Up(relay) = new {
             relay.end();
         }
+    }
+
+    /// Lets go of the relay. What is under way on it is still waited for.
+    pub(super) fn close(&self) {
+        self.state().replace(State::Empty);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,45 +115,62 @@ async fn make(node: Arc<Node>, link: u64, beats: Arc<Beats>) {
         socket.set_nonblocking(true).ok()?;
         TcpStream::from_std(socket).ok()
     });
-    let Some(socket) = made else {
-        return node.relay.replace(&mut node.relay.state(), State::Resting(clock::instant()));
-    };
+    let Some(socket) = made else { return node.relay.put(link, State::Resting(clock::instant())) };
     let (under_way, sleeps) = (Mutex::new(None), AtomicBool::new(false));
     let (called, ended) = (Notify::new(), AtomicBool::new(false));
-    let relay = Arc::new(Relay { socket, link, under_way, sleeps, called, ended, beats });
-    node.relay.replace(&mut node.relay.state(), State::Up(Arc::clone(&relay)));
+    let reader = Reader(Arc::new(Relay { socket, link, under_way, sleeps, called, ended, beats }));
+    node.relay.put(link, State::Up(Arc::clone(&reader.0)));
     drop(node);
-    relay.read().await;
+    reader.0.read().await;
+}
+
+/// The relay as long as it is read. Even if that panics, nobody waits for ever.
+struct Reader(Arc<Relay>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.end();
+        let unread = self.0.under_way().take();
+        drop(unread);
+    }
 }
 
 /// Sends a check on its node's relay, where nothing else is under way on that. Otherwise it is given back.
-pub(super) fn send(node: &Arc<Node>, link: Link, job: Job) -> Option<Job> {
-    let Some(relay) = node.relay.get(node, link.number, &job.store.beats) else { return Some(job) };
-    let Ok(mut under_way) = relay.under_way.try_lock() else { return Some(job) };
-    if under_way.is_some() {
+pub(super) fn send(node: &Arc<Node>, link: u64, job: Job) -> Option<Job> {
+    // The reader looks at each beat.
+    if job.deadline < clock::instant() + 2 * BEAT {
         return Some(job);
     }
-    let command = job.store.command(true, &job.request).get_packed_command();
-    match Span::batch(&node.address, 1).within(|| relay.socket.try_write(&command)) {
-        Ok(count) if count == command.len() => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(job),
-        _ => {
-            // A command of which a part is missing does not run.
-            relay.end();
-            return Some(job);
-        }
-    }
-    // The reader looks at each beat.
-    let is_urgent = job.deadline < clock::instant() + 2 * BEAT;
-    *under_way = Some(Trip::new(node, link, job));
-    drop(under_way);
-    if relay.sleeps.swap(false, Ordering::SeqCst) || is_urgent {
-        relay.called.notify_one();
-    }
-    None
+    let Some(relay) = node.relay.get(node, link, &job.store.beats) else { return Some(job) };
+    // Whoever hears of spans is not to be called under the lock.
+    Span::batch(&node.address, 1).within(|| relay.send(node, job))
 }
 
 impl Relay {
+    fn send(&self, node: &Arc<Node>, job: Job) -> Option<Job> {
+        let Ok(mut under_way) = self.under_way.try_lock() else { return Some(job) };
+        // Its reader sets this before it looks for the last time.
+        if under_way.is_some() || self.has_ended() {
+            return Some(job);
+        }
+        let command = job.store.command(true, &job.request).get_packed_command();
+        match self.socket.try_write(&command) {
+            Ok(count) if count == command.len() => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(job),
+            _ => {
+                // A command of which a part is missing does not run.
+                self.end();
+                return Some(job);
+            }
+        }
+        *under_way = Some(Trip::new(node, self.link, job));
+        drop(under_way);
+        if self.sleeps.swap(false, Ordering::SeqCst) {
+            self.called.notify_one();
+        }
+        None
+    }
+
     /// Takes no more checks. What is under way is waited for.
     fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
@@ -199,18 +230,27 @@ impl Relay {
         let mut under_way = self.under_way();
         let Some(mut trip) = under_way.take() else { return Err(trip::lost("the server spoke unasked")) };
         let received = trip.receive(arrived);
-        match (trip.decision(), trip.reply()) {
-            (Some(decision), _) => {
-                drop(under_way);
-                trip.end(decision);
+        if let Some(decision) = trip.decision() {
+            drop(under_way);
+            trip.end(decision);
+            return received;
+        }
+        match trip.reply() {
+            // There is no telling what comes next.
+            Some(Err(Failure::Lost(error))) => {
+                *under_way = Some(trip);
+                Err(Failure::Lost(error))
             }
-            (None, Some(reply)) => {
+            Some(reply) => {
                 drop(under_way);
                 trip.conclude(reply);
+                received
             }
-            (None, None) => *under_way = Some(trip),
+            None => {
+                *under_way = Some(trip);
+                received
+            }
         }
-        received
     }
 
     /// The connection is of no use any more.

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use redis::Value;
 
-use super::batch::{Batch, Job};
+use super::batch::{self, Job};
 use super::failure::{Failure, unavailable};
-use super::node::{Link, Node};
+use super::node::Node;
 use super::{LATE, SILENCE, script, timeout};
 use crate::clock;
 use crate::decision::Reply;
@@ -17,15 +17,15 @@ pub(super) const ROOM: usize = 512;
 
 pub(super) struct Trip {
     pub(super) node: Arc<Node>,
-    link: Link,
+    /// The node's connection that was up when it left.
+    link: u64,
     job: Job,
     begun: Instant,
     received: Vec<u8>,
 }
 
 impl Trip {
-    pub(super) fn new(node: &Arc<Node>, link: Link, job: Job) -> Trip {
-        job.store.meters.batch_sizes.add(1);
+    pub(super) fn new(node: &Arc<Node>, link: u64, job: Job) -> Trip {
         Trip { node: Arc::clone(node), link, job, begun: clock::instant(), received: Vec::new() }
     }
 
@@ -41,22 +41,27 @@ impl Trip {
         Ok(())
     }
 
+    pub(super) fn is_due(&self) -> bool {
+        self.job.is_due(clock::instant())
+    }
+
     /// What the script has decided, if it has.
     pub(super) fn decision(&self) -> Option<Reply> {
         match whole(&self.received)? {
             Said::Script(reply) => script::decision(reply, &self.job.call).ok(),
-            Said::Server(_) => None,
+            Said::Server(_) | Said::Nonsense => None,
         }
     }
 
-    /// The reply, once it is there to its end.
+    /// The reply, once it is there to its end. After one that is lost the connection is of no use.
     pub(super) fn reply(&self) -> Option<Result<Value, Failure>> {
         Some(match whole(&self.received)? {
             Said::Script(reply) => Ok(Value::BulkString(reply.to_vec())),
             Said::Server(words) => {
                 let reply = redis::parse_redis_value(words).and_then(Value::extract_error);
-                reply.map_err(|error| self.node.failure(self.link.number, &error))
+                reply.map_err(|error| self.node.failure(self.link, &error))
             }
+            Said::Nonsense => Err(lost("the server's reply was not understood")),
         })
     }
 
@@ -73,7 +78,7 @@ impl Trip {
             return Err(Failure::Lost(timeout()));
         }
         if now >= silent {
-            self.node.drop_link(self.link.number);
+            self.node.drop_link(self.link);
         }
         let next = if now < silent { silent } else { give_up };
         Ok(if self.job.is_awaited() { next.min(self.job.deadline) } else { next })
@@ -81,17 +86,20 @@ impl Trip {
 
     /// Ends as nearly all do.
     pub(super) fn end(self, decision: Reply) {
+        self.job.store.meters.batch_sizes.add(1);
         self.job.settle(Ok(decision), clock::instant());
     }
 
     /// Does what there is to do after whatever reply. On the I/O thread.
     pub(super) fn conclude(self, reply: Result<Value, Failure>) {
-        let Trip { node, link, job, .. } = self;
-        match reply {
-            // It did not run, and is sent again with the script.
-            Err(Failure::UnknownScript) => drop(tokio::spawn(job.alone())),
-            reply => Batch::of(node, link, job).conclude(reply),
+        let Trip { node, job, .. } = self;
+        if matches!(reply, Err(Failure::UnknownScript)) {
+            // It did not run.
+            tokio::spawn(job.alone());
+            return;
         }
+        job.store.meters.batch_sizes.add(1);
+        batch::conclude(&Arc::clone(&job.store), &node, vec![job], reply);
     }
 }
 
@@ -99,10 +107,15 @@ pub(super) fn lost(why: impl std::fmt::Display) -> Failure {
     Failure::Lost(unavailable(&why.to_string()))
 }
 
-/// A reply: what the script has returned, or what else the server has to say, as it came.
+/// A reply.
+#[derive(Debug, PartialEq)]
 enum Said<'a> {
+    /// What the script has returned.
     Script(&'a [u8]),
+    /// What else a server has to say to one command, as it came.
     Server(&'a [u8]),
+    /// More or other than one reply. What comes next would be taken for the reply to the next check.
+    Nonsense,
 }
 
 /// The reply, once it is there to its end.
@@ -110,11 +123,12 @@ fn whole(received: &[u8]) -> Option<Said<'_>> {
     let end = received.windows(2).position(|two| two == b"\r\n")?;
     let (line, rest) = (&received[..end], &received[end + 2..]);
     let length = line.strip_prefix(b"$").and_then(|length| std::str::from_utf8(length).ok()?.parse::<usize>().ok());
-    match length {
-        Some(length) if rest.len() < length.saturating_add(2) => None,
-        Some(length) => Some(Said::Script(&rest[..length])),
-        None => Some(Said::Server(received)),
-    }
+    Some(match (length, line) {
+        (Some(length), _) if rest.len() < length.saturating_add(2) => return None,
+        (Some(length), _) if rest[length..] == *b"\r\n" => Said::Script(&rest[..length]),
+        (None, [b'-' | b'+' | b':', ..] | b"$-1") if rest.is_empty() => Said::Server(received),
+        _ => Said::Nonsense,
+    })
 }
 
 #[cfg(test)]
@@ -125,12 +139,17 @@ mod tests {
     fn a_reply_is_read_once_it_is_whole() {
         let bulk = b"$4\r\na\r\nb\r\n";
         assert!((0..bulk.len()).all(|length| whole(&bulk[..length]).is_none()));
-        assert!(matches!(whole(bulk), Some(Said::Script(b"a\r\nb"))));
+        assert_eq!(whole(bulk), Some(Said::Script(b"a\r\nb")));
         let error = b"-NOSCRIPT No matching script.\r\n";
         assert!((0..error.len()).all(|length| whole(&error[..length]).is_none()));
-        assert!(matches!(whole(error), Some(Said::Server(words)) if words == error));
-        // Which no script returns.
-        assert!(matches!(whole(b"$-1\r\n"), Some(Said::Server(b"$-1\r\n"))));
+        assert_eq!(whole(error), Some(Said::Server(error)));
         assert!(whole(b"$18446744073709551615\r\nab").is_none());
+    }
+
+    #[test]
+    fn what_is_not_just_one_reply_is_not_taken_for_one() {
+        let nonsense: [&[u8]; 6] =
+            [b"$1\r\na\r\n$1\r\n", b"$1\r\nabc", b"*1\r\n", b">2\r\n", b"+OK\r\n+OK\r\n", b"$-2\r\n"];
+        assert!(nonsense.iter().all(|received| whole(received) == Some(Said::Nonsense)));
     }
 }
