@@ -36,7 +36,8 @@ pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) mode: Mode,
-    /// The same socket once more, to go on with when `connection` and `driver` are gone. None over TLS, and where there is no room for it.
+    /// The same socket once more, to go on with when `connection` and `driver` are gone. None over TLS, and where there is
+    /// no room for it.
     pub(super) socket: Option<OwnedFd>,
 }
 
