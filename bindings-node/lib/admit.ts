@@ -34,7 +34,7 @@ const later = setImmediate
 
 /**
  * @internal The requests that came in one turn of the loop, which cross to the addon in one call. Each comes in a callback of
- * its own, so they leave when the loop has called all of them: for every one that left alone the I/O thread would be woken.
+ * its own, so they leave when the loop has called all of them: every one that left alone would be written and read alone.
  */
 export class Requests {
   readonly #core: PolicyCore

@@ -21,6 +21,7 @@ mod logging;
 mod policy;
 mod queue;
 mod record;
+mod watch;
 
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use napi::bindgen_prelude::{Buffer, Function};
+use napi::bindgen_prelude::{Buffer, Function, FunctionRef};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
@@ -17,6 +17,7 @@ use crate::error::{Result, invalid};
 use crate::limiter::{Asked, Core};
 use crate::policy::PolicyCore;
 use crate::record::Record;
+use crate::watch;
 
 /// Said with the place where records end, which is a multiple of 8: that some did not fit, and that there are lines to log.
 const LEFT: u32 = 1;
@@ -35,6 +36,8 @@ enum Came {
 pub struct Queue {
     pub(crate) completions: Completions,
     told: Rc<RefCell<Told>>,
+    /// What sockets are watched with.
+    wake: Rc<FunctionRef<(), ()>>,
 }
 
 /// What is on its way to JavaScript.
@@ -60,12 +63,14 @@ impl Queue {
     #[napi(constructor)]
     pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Queue> {
         lines::keep();
+        let called = Rc::new(wake.create_ref()?);
         let wake: Waker = wake.build_threadsafe_function::<()>().weak::<true>().callee_handled::<false>().build()?;
-        let completions = Completions::new(move || {
+        let wake = move || {
             // Where the loop has ended nobody is left to be woken.
             let _ = wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
-        });
-        Ok(Queue { completions, told: Rc::default() })
+        };
+        let completions = if watch::can_watch() { Completions::reading(wake) } else { Completions::new(wake) };
+        Ok(Queue { completions, told: Rc::default(), wake: called })
     }
 
     /// Where records are written from now on, from its beginning, and what keeps the admissions among them.
@@ -86,8 +91,9 @@ impl Queue {
     /// This and `submitter` are functions and no methods: what they work on is not looked up at each call.
     #[napi]
     pub fn drainer<'env>(&self, env: &'env Env) -> napi::Result<Function<'env, (), u32>> {
-        let (completions, told) = (self.completions.clone(), Rc::clone(&self.told));
-        env.create_function_from_closure("drain", move |_| {
+        let (completions, told, wake) = (self.completions.clone(), Rc::clone(&self.told), Rc::clone(&self.wake));
+        env.create_function_from_closure("drain", move |call| {
+            completions.sockets().into_iter().for_each(|socket| watch::watch(call.env, socket, &wake));
             let told = &mut *told.borrow_mut();
             completions.drain(&mut told.drained);
             let drained = told.drained.drain(..).map(|completed| (completed.ticket, Came::Ended(completed.result)));

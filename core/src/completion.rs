@@ -15,7 +15,7 @@ use crate::http::Admission;
 use crate::io;
 use crate::limiter::{Counted, Limiter, LogEntry, conclude, ended};
 use crate::plan::Call;
-use crate::store::redis::{Answer, Together};
+use crate::store::redis::{Answer, LoopSocket, Together};
 use crate::trace::Span;
 
 /// Results for a thread that must not be called, such as an event loop of another language: for bindings.
@@ -103,12 +103,16 @@ impl Submitted {
 
 struct Shared {
     wake: Box<dyn Fn() + Send + Sync>,
+    /// Whether its loop watches sockets.
+    reads: bool,
     state: PerProcess<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     completed: Mutex<Vec<Completed>>,
+    /// Sockets that the loop has not heard of.
+    sockets: Mutex<Vec<LoopSocket>>,
     /// Submitted and not drained.
     pending: AtomicUsize,
     /// Gone when the queue is.
@@ -120,7 +124,28 @@ impl Completions {
     /// several: at most once for each [`drain`](Completions::drain), and once more. It must neither block nor panic:
     /// let it write to an eventfd or a pipe, or call a thread-safe function.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Completions {
-        Completions { shared: Arc::new(Shared { wake: Box::new(wake), state: PerProcess::new(State::default()) }) }
+        Completions::of(Box::new(wake), false)
+    }
+
+    /// The queue of a loop that also watches sockets. Checks that are submitted to it are sent at once by the thread that
+    /// submits them, on sockets of the loop's own: one for each server. Where the loop reads their answers too, no other
+    /// thread is woken for them. What a socket has no room for goes the way of other queues, and so does all of it over TLS.
+    ///
+    /// Where `wake` has been called there may be [`sockets`](Completions::sockets) to be watched from then on. To read late is
+    /// no failure of the store: at a check's deadline the I/O thread looks first whether its answer has come.
+    pub fn reading(wake: impl Fn() + Send + Sync + 'static) -> Completions {
+        Completions::of(Box::new(wake), true)
+    }
+
+    fn of(wake: Box<dyn Fn() + Send + Sync>, reads: bool) -> Completions {
+        Completions { shared: Arc::new(Shared { wake, reads, state: PerProcess::new(State::default()) }) }
+    }
+
+    /// The sockets that the loop is to watch from now on, each told once: when one is readable, its
+    /// [`read`](LoopSocket::read) is to be called. None but for a queue that is [`reading`](Completions::reading).
+    #[must_use]
+    pub fn sockets(&self) -> Vec<LoopSocket> {
+        std::mem::take(&mut *self.shared.state().sockets())
     }
 
     /// Does what submits many calls, so that they leave together: checks that are submitted within are sent when it ends.
@@ -229,16 +254,28 @@ thread_local! {
 
 /// While there is one, what this thread pushes wakes nobody: a loop that is woken for the first of many answers would take
 /// that alone, on a busy machine before the next one is there.
-pub(crate) struct Rings(());
+pub(crate) struct Rings {
+    /// One that is not woken in the end either.
+    but_for: Option<EventLoop>,
+}
 
 impl Rings {
     /// None if there is one already, which is the one that counts.
     pub(crate) fn begin() -> Option<Rings> {
+        Rings::of(None)
+    }
+
+    /// The same for what a loop does itself.
+    pub(crate) fn but_for(event_loop: &EventLoop) -> Option<Rings> {
+        Rings::of(Some(event_loop.clone()))
+    }
+
+    fn of(but_for: Option<EventLoop>) -> Option<Rings> {
         RINGS.with_borrow_mut(|queues| match queues {
             Some(_) => None,
             None => {
                 *queues = Some(Vec::new());
-                Some(Rings(()))
+                Some(Rings { but_for })
             }
         })
     }
@@ -255,14 +292,40 @@ impl Rings {
 impl Drop for Rings {
     fn drop(&mut self) {
         let queues = RINGS.take().unwrap_or_default();
-        // One that panics has been rung all the same.
-        queues.iter().for_each(|queue| drop(catch_unwind(AssertUnwindSafe(|| (queue.wake)()))));
+        let but_for = self.but_for.as_ref().map_or(std::ptr::null(), |event_loop| event_loop.0.as_ptr());
+        for queue in queues.iter().filter(|queue| Arc::as_ptr(queue) != but_for) {
+            // One that panics has been rung all the same.
+            drop(catch_unwind(AssertUnwindSafe(|| (queue.wake)())));
+        }
+    }
+}
+
+/// The loop of a queue that is [`reading`](Completions::reading). It does not keep the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct EventLoop(Weak<Shared>);
+
+impl EventLoop {
+    /// Has the loop watch a socket; one that nobody watches is dropped.
+    pub(crate) fn watch(&self, socket: LoopSocket) {
+        let Some(shared) = self.0.upgrade() else { return };
+        shared.state().sockets().push(socket);
+        (shared.wake)();
+    }
+}
+
+impl PartialEq for EventLoop {
+    fn eq(&self, other: &EventLoop) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 
 impl State {
     fn completed(&self) -> MutexGuard<'_, Vec<Completed>> {
         self.completed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Vec<LoopSocket>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -343,6 +406,16 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
+    /// The loop that reads the answer, if it is for one that does.
+    pub(crate) fn event_loop(&self) -> Option<EventLoop> {
+        let Waiter::Queue(ticket) = self else { return None };
+        ticket.to.upgrade().filter(|shared| shared.reads).map(|_| EventLoop(Weak::clone(&ticket.to)))
+    }
+
+    pub(crate) fn is_of(&self, event_loop: &EventLoop) -> bool {
+        matches!(self, Waiter::Queue(ticket) if ticket.to.ptr_eq(&event_loop.0))
+    }
+
     /// Tells the answer, or gives it back where nobody waits any more.
     pub(crate) fn send(self, answer: Answer) -> std::result::Result<(), Answer> {
         let send = || match self {

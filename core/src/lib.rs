@@ -123,3 +123,4 @@ pub use receipt::Receipt;
 pub use record::Record;
 pub use rule::{Algorithm, Limit, OnError, Rule};
 pub use simulation::Simulation;
+pub use store::redis::LoopSocket;

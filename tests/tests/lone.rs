@@ -1,12 +1,14 @@
-//! Checks that are alone: on the connection which their own thread writes and reads, and on the one which it writes only.
+//! Checks that are sent by who asks: on the connection which their own thread writes and reads, on the one which it writes only,
+//! and on the one of an event loop.
 
 use std::future::IntoFuture as _;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use futures_executor::block_on;
-use tidegate::{Check, Decision, Limiter, OnError, Origin, Rule};
+use tidegate::{Check, Completed, Completions, Decision, Limiter, LoopSocket, OnError, Origin, Outcome, Rule};
 use tidegate_tests::limiters::timed;
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
@@ -30,18 +32,73 @@ fn pass(time: Duration) {
     let _ = never.recv_timeout(time);
 }
 
+/// An event loop that does nothing but to wait for checks.
+struct EventLoop {
+    completions: Completions,
+    woken: Mutex<mpsc::Receiver<()>>,
+    sockets: Mutex<Vec<LoopSocket>>,
+    tickets: AtomicU64,
+}
+
+impl EventLoop {
+    fn new() -> EventLoop {
+        let (waker, woken) = mpsc::channel();
+        let completions = Completions::reading(move || waker.send(()).unwrap_or(()));
+        EventLoop { completions, woken: Mutex::new(woken), sockets: Mutex::default(), tickets: AtomicU64::default() }
+    }
+
+    fn decide(&self, check: Check<'_>) -> tidegate::Result<Decision> {
+        let ticket = self.tickets.fetch_add(1, Ordering::SeqCst);
+        if let Some(decision) = check.submit(&self.completions, ticket)? {
+            return Ok(decision);
+        }
+        let mut completed = Vec::new();
+        eventually(PATIENCE, || {
+            self.turn(&mut completed);
+            !completed.is_empty()
+        });
+        decision(completed.swap_remove(0))
+    }
+
+    /// One turn: a socket that is not readable says nothing when it is read.
+    fn turn(&self, completed: &mut Vec<Completed>) {
+        let _ = self.woken.lock().expect("nobody panics with it").recv_timeout(Duration::from_millis(1));
+        let mut sockets = self.sockets.lock().expect("nobody panics with it");
+        sockets.extend(self.completions.sockets());
+        sockets.retain(LoopSocket::read);
+        self.completions.drain(completed);
+    }
+}
+
+fn decision(completed: Completed) -> tidegate::Result<Decision> {
+    match completed.result? {
+        Outcome::Decision(decision) => Ok(decision),
+        other => panic!("a check is answered with {other:?}"),
+    }
+}
+
+type Ask = dyn Fn(Check<'_>) -> tidegate::Result<Decision> + Sync;
+
 /// How a check is asked for, and the connection that it takes.
 struct Way {
     connection: &'static str,
-    ask: fn(Check<'_>) -> tidegate::Result<Decision>,
+    ask: Box<Ask>,
 }
 
-const WAYS: [Way; 2] = [
-    Way { connection: "tidegate-lane", ask: |check| check.wait() },
-    Way { connection: "tidegate-relay", ask: |check| block_on(check.into_future()) },
-];
+fn ways() -> [Way; 3] {
+    [
+        Way { connection: "tidegate-lane", ask: Box::new(|check| check.wait()) },
+        Way { connection: "tidegate-relay", ask: Box::new(|check| block_on(check.into_future())) },
+        Way::of(&Arc::new(EventLoop::new())),
+    ]
+}
 
 impl Way {
+    fn of(event_loop: &Arc<EventLoop>) -> Way {
+        let event_loop = Arc::clone(event_loop);
+        Way { connection: "tidegate-loop", ask: Box::new(move |check| event_loop.decide(check)) }
+    }
+
     fn origin(&self, limiter: &Limiter, key: &str) -> Origin {
         (self.ask)(limiter.check("r", key)).expect("the call can be meant").origin()
     }
@@ -73,7 +130,7 @@ fn eventually_whole(limiter: &Limiter, key: &str) {
 
 #[test]
 fn a_slow_answer_is_waited_for_and_one_after_the_deadline_gives_back_what_it_charged() {
-    for way in WAYS {
+    for way in ways() {
         let server = Server::start();
         let deadline = Duration::from_millis(500);
         let limiter = limiter(&server, deadline);
@@ -100,7 +157,7 @@ fn a_slow_answer_is_waited_for_and_one_after_the_deadline_gives_back_what_it_cha
 
 #[test]
 fn one_that_the_server_has_closed_costs_no_check() {
-    for way in WAYS {
+    for way in ways() {
         let server = Server::start();
         let limiter = limiter(&server, PATIENCE);
         for _ in 0..3 {
@@ -118,7 +175,7 @@ fn one_that_the_server_has_closed_costs_no_check() {
 
 #[test]
 fn one_that_ends_with_a_check_on_it_ends_by_the_failure_policy_and_another_takes_its_place() {
-    for way in WAYS {
+    for way in ways() {
         let server = Server::start();
         let limiter = limiter(&server, PATIENCE);
         way.begin(&server, &limiter);
@@ -137,7 +194,7 @@ fn one_that_ends_with_a_check_on_it_ends_by_the_failure_policy_and_another_takes
 
 #[test]
 fn what_the_server_says_instead_of_deciding_is_seen_to() {
-    for way in WAYS {
+    for way in ways() {
         let server = Server::start();
         let limiter = limiter(&server, PATIENCE);
         way.begin(&server, &limiter);
@@ -151,7 +208,7 @@ fn what_the_server_says_instead_of_deciding_is_seen_to() {
 /// A node that is told nothing by its cluster but where a slot has gone.
 #[test]
 fn a_check_of_a_slot_that_has_moved_is_sent_on() {
-    for way in WAYS {
+    for way in ways() {
         let cluster = Cluster::start();
         let builder = Limiter::builder().url(&cluster.url()).prefix("moved").deadline(PATIENCE);
         let limiter = builder.rule("r", "1000000/365d token_bucket").build().expect("the rule can be meant");
@@ -169,7 +226,7 @@ fn a_check_of_a_slot_that_has_moved_is_sent_on() {
 fn a_wait_that_ends_early_is_gone_on_with_or_called_off() {
     let server = Server::start();
     let limiter = limiter(&server, PATIENCE);
-    WAYS[0].begin(&server, &limiter);
+    ways()[0].begin(&server, &limiter);
     let mut pending = limiter.check("r", "waited").into_future();
     assert!(pending.wait_for(Duration::ZERO).is_none());
     let decision = pending.wait_for(PATIENCE).expect("it is answered").expect("the call can be meant");
@@ -192,6 +249,101 @@ fn a_wait_that_ends_early_is_gone_on_with_or_called_off() {
     drop(pending);
     eventually_whole(&limiter, "left");
     assert_eq!(limiter.metrics().late_refunds, 1);
+}
+
+/// So many runs of the script leave a loop at once at the most.
+const RUNS: u64 = 8;
+/// The most checks of one run.
+const TOGETHER: u64 = 128;
+
+fn submitted(limiter: &Limiter, event_loop: &EventLoop, key: &str, checks: u64) {
+    Completions::together(|| {
+        for ticket in 0..checks {
+            let known = limiter.check("r", key).submit(&event_loop.completions, ticket);
+            assert!(matches!(known, Ok(None)), "a server is asked");
+        }
+    });
+}
+
+#[test]
+fn a_loop_sends_and_reads_many_by_itself() {
+    let server = Server::start();
+    let limiter = limiter(&server, PATIENCE);
+    let event_loop = Arc::new(EventLoop::new());
+    Way::of(&event_loop).begin(&server, &limiter);
+    server.call::<()>("CONFIG RESETSTAT");
+    let checks = TOGETHER * RUNS;
+    for round in 1..=3 {
+        submitted(&limiter, &event_loop, "many", checks);
+        let mut completed = Vec::new();
+        eventually(PATIENCE, || {
+            event_loop.turn(&mut completed);
+            completed.len() as u64 == checks
+        });
+        let decisions = completed.into_iter().map(|one| decision(one).expect("it can be meant"));
+        let left: Vec<u32> = decisions.map(|decision| decision.remaining()).collect();
+        let used = |checks: u64| LIMIT - u32::try_from(checks).expect("it is small");
+        let expected: Vec<u32> = (1..=checks).map(|place| used(checks * (round - 1) + place)).collect();
+        assert_eq!(left, expected, "each once, and in their order");
+    }
+    let info: String = server.call("INFO commandstats");
+    let runs = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).expect("there were some");
+    let runs: u64 = runs.split(',').next().and_then(|runs| runs.parse().ok()).expect("it is a number");
+    // In two parts if they were few; as few runs as hold them otherwise, and all on one connection, which keeps their order.
+    assert_eq!(runs, 3 * RUNS);
+}
+
+#[test]
+fn a_loop_that_was_busy_past_the_deadline_learns_what_the_store_has_said() {
+    let server = Server::start();
+    let deadline = Duration::from_millis(100);
+    let limiter = limiter(&server, deadline);
+    let event_loop = Arc::new(EventLoop::new());
+    let way = Way::of(&event_loop);
+    way.begin(&server, &limiter);
+    submitted(&limiter, &event_loop, "busy", 5);
+    pass(3 * deadline);
+    let mut completed = Vec::new();
+    event_loop.turn(&mut completed);
+    let origins: Vec<Origin> =
+        completed.into_iter().map(|one| decision(one).expect("it can be meant").origin()).collect();
+    assert_eq!(origins, [Origin::Store; 5]);
+}
+
+#[test]
+fn what_a_loop_leaves_behind_is_given_back_and_its_connection_closed() {
+    let server = Server::start();
+    let limiter = limiter(&server, PATIENCE);
+    let event_loop = Arc::new(EventLoop::new());
+    let way = Way::of(&event_loop);
+    way.begin(&server, &limiter);
+    server.pause();
+    submitted(&limiter, &event_loop, "left", 5);
+    drop(way);
+    drop(event_loop);
+    server.resume();
+    eventually_whole(&limiter, "left");
+    let loops = || server.call::<String>("CLIENT LIST").matches(" name=tidegate-loop ").count();
+    eventually(PATIENCE, || loops() == 0);
+    assert_eq!(limiter.metrics().late_refunds, 5);
+}
+
+#[test]
+fn loops_beside_each_other_have_a_connection_each() {
+    let server = Server::start();
+    let limiter = limiter(&server, PATIENCE);
+    let loops = [EventLoop::new(), EventLoop::new()];
+    let connections = || server.call::<String>("CLIENT LIST").matches(" name=tidegate-loop ").count();
+    eventually(PATIENCE, || {
+        for event_loop in &loops {
+            assert_eq!(event_loop.decide(limiter.check("r", "k")).expect("it can be meant").origin(), Origin::Store);
+        }
+        connections() == loops.len()
+    });
+    let [one, other] = loops;
+    drop(one);
+    eventually(PATIENCE, || connections() == 1);
+    assert_eq!(other.decide(limiter.check("r", "k")).expect("it can be meant").origin(), Origin::Store);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::policy::State;
 use super::refusal::{self, Cause};
 use super::several::{self, Asked, all, receipts};
-use super::site::Route;
+use super::site::{Lines, Route};
 use crate::completion::{self, Completions};
 use crate::decision::{Decision, Origin};
 use crate::error::{Error, Result};
@@ -87,13 +87,11 @@ struct Judged {
     decisions: Vec<Decision>,
     /// So many of the decisions are those of admissions before this one.
     before: usize,
-    /// Rules and keys that were decided, for whoever decides of the same request again.
-    decided: Vec<Decided>,
+    /// Keys and rules that were decided before, and here: for whoever decides of the same request again.
+    earlier: Vec<(Key, Vec<String>)>,
+    groups: Vec<Group>,
     settled: AtomicBool,
 }
-
-/// A key, and the rules that were decided on it.
-type Decided = (Key, Vec<String>);
 
 impl Admission {
     /// Whether the request may pass. In a shadow route it always may.
@@ -183,7 +181,7 @@ impl Admission {
             return Err(error);
         }
         log::error!(target: LOG, "a request of route {} could not be judged: {error}", route.name);
-        Ok(Admit::new(state, Some(place), Vec::new(), None).told(Outcome::Invalid, Vec::new(), 0, Vec::new()))
+        Ok(Admit::new(state, Some(place), None).told(Outcome::Invalid, Vec::new(), 0, Vec::new()))
     }
 
     /// Gives back all that it charged, whatever the route says: for a request that nobody answers any more. What an
@@ -196,8 +194,9 @@ impl Admission {
     }
 
     /// What was decided on these keys before, where it counts in the same buckets.
-    fn decided_in(&self, state: &State) -> &[Decided] {
-        if self.judged.state.shares_buckets(state) { &self.judged.decided } else { &[] }
+    fn decided_in(&self, state: &State) -> impl Iterator<Item = (&Key, &[String])> {
+        let judged = self.judged.state.shares_buckets(state).then_some(&*self.judged);
+        judged.into_iter().flat_map(Judged::decided)
     }
 }
 
@@ -214,7 +213,8 @@ impl std::fmt::Debug for Admission {
 pub(super) struct Admit {
     state: Arc<State>,
     route: Option<usize>,
-    accept: Vec<u8>,
+    /// The request's, for what a refusal is to look like.
+    headers: Lines,
     groups: Vec<Group>,
     cost: u64,
     /// What is known without asking.
@@ -235,13 +235,22 @@ impl Group {
     pub(super) fn new(key: Key, place: usize) -> Group {
         Group { key, place, rules: None }
     }
+
+    fn rules<'a>(&'a self, route: Option<&'a Route>) -> &'a [String] {
+        let own = || route.map_or(&[][..], |route| &route.groups[self.place].rules);
+        self.rules.as_deref().unwrap_or_else(own)
+    }
 }
 
 impl Admit {
-    pub(super) fn new(state: Arc<State>, route: Option<usize>, accept: Vec<u8>, before: Option<Admission>) -> Admit {
+    pub(super) fn new(state: Arc<State>, route: Option<usize>, before: Option<Admission>) -> Admit {
         // What a shadow would have refused was not charged, and does not matter here.
         let before = before.filter(|before| !before.is_shadow() || before.outcome() == Outcome::Allowed);
-        Admit { state, route, accept, groups: Vec::new(), cost: 1, known: None, before }
+        Admit { state, route, headers: Lines::new(), groups: Vec::new(), cost: 1, known: None, before }
+    }
+
+    pub(super) fn of(self, headers: Lines) -> Admit {
+        Admit { headers, ..self }
     }
 
     pub(super) fn exempt(self) -> Admit {
@@ -257,7 +266,7 @@ impl Admit {
         let mut groups: Vec<Group> = Vec::with_capacity(found.len());
         for group in found {
             let before = self.before.iter().flat_map(|before| before.decided_in(&self.state));
-            let decided = before.filter(|(key, _)| *key == group.key);
+            let decided = before.filter(|(key, _)| **key == group.key);
             let decided: Vec<&String> = decided.flat_map(|(_, rules)| rules).collect();
             let same = groups.iter_mut().find(|other| other.key == group.key);
             if decided.is_empty() && same.is_none() {
@@ -280,10 +289,12 @@ impl Admit {
         Admit { groups, cost, ..self }
     }
 
+    fn matched(&self) -> Option<&Route> {
+        self.route.map(|route| &self.state.site.routes[route])
+    }
+
     fn rules<'a>(&'a self, group: &'a Group) -> &'a [String] {
-        let route = self.route.map(|route| &self.state.site.routes[route]);
-        let own = || route.map_or(&[][..], |route| &route.groups[group.place].rules);
-        group.rules.as_deref().unwrap_or_else(own)
+        group.rules(self.matched())
     }
 
     pub(super) async fn decide(self) -> Result<Admission> {
@@ -293,12 +304,11 @@ impl Admit {
 
     /// Decides for an event loop. Rules on one key, as most requests have, are one check, which needs no task of its own.
     pub(super) fn submit(self, to: &Completions, ticket: u64) -> Result<Option<Admission>> {
-        let asked = self.asked()?;
-        let [one] = &asked[..] else {
+        let (None, [group]) = (self.known, &self.groups[..]) else {
             return Pending::new(self.decide()).submit_now(to, ticket);
         };
-        let (state, cost) = (Arc::clone(&self.state), self.cost);
-        let admitted = move |decision| completion::Outcome::from(self.concluded(vec![decision]));
+        let (one, state, cost) = (self.asked(group)?, Arc::clone(&self.state), self.cost);
+        let admitted = move |decision| completion::Outcome::from(self.concluded([decision]));
         let done = one.check(&state, cost).submit_then(to, ticket, Box::new(admitted))?;
         Ok(done.and_then(|(decision, then)| match then(decision) {
             completion::Outcome::Admission(admission) => Some(*admission),
@@ -307,51 +317,56 @@ impl Admit {
     }
 
     /// What becomes of the request, now that what is to be decided of it is.
-    fn concluded(self, mut own: Vec<Decision>) -> Admission {
+    fn concluded(self, own: impl IntoIterator<Item = Decision>) -> Admission {
         let before = self.before.iter();
         // Clients are not told of shadows.
         let told = before.clone().filter(|before| !before.is_shadow());
         let mut decisions: Vec<Decision> = told.flat_map(|before| before.decisions()).cloned().collect();
-        let mut decided: Vec<Decided> = before.flat_map(|before| before.decided_in(&self.state)).cloned().collect();
+        let decided = before.flat_map(|before| before.decided_in(&self.state));
+        let earlier: Vec<_> = decided.map(|(key, rules)| (key.clone(), rules.to_vec())).collect();
         let before = decisions.len();
-        if self.known.is_none() {
-            decisions.append(&mut own);
-            decided.extend(self.groups.iter().map(|group| (group.key.clone(), self.rules(group).to_vec())));
-        }
+        decisions.extend(own);
         let outcome = match (self.known, outcome(&decisions)) {
             (Some(known), _) => known,
             // All its rules were decided before, by a shadow that let it pass.
-            (None, Outcome::Unlimited) if !decided.is_empty() => Outcome::Allowed,
+            (None, Outcome::Unlimited) if !earlier.is_empty() => Outcome::Allowed,
             (None, outcome) => outcome,
         };
-        self.told(outcome, decisions, before, decided)
+        self.told(outcome, decisions, before, earlier)
     }
 
-    fn told(self, outcome: Outcome, decisions: Vec<Decision>, before: usize, decided: Vec<Decided>) -> Admission {
-        let Admit { state, route, accept, .. } = self;
+    fn told(
+        self,
+        outcome: Outcome,
+        decisions: Vec<Decision>,
+        before: usize,
+        earlier: Vec<(Key, Vec<String>)>,
+    ) -> Admission {
+        let Admit { state, route, groups, headers: lines, .. } = self;
         let (status, headers, body, settled) = (None, Vec::new(), None, AtomicBool::new(false));
-        let judged = Judged { state, route, outcome, status, headers, body, decisions, before, decided, settled };
-        judged.told(&accept)
+        let judged =
+            Judged { state, route, outcome, status, headers, body, decisions, before, earlier, groups, settled };
+        judged.told(&lines)
     }
 
+    /// Decides what is not known without asking.
     async fn decisions(&self) -> Result<Vec<Decision>> {
-        match &self.asked()?[..] {
-            [] => Ok(Vec::new()),
-            [one] => Ok(vec![one.check(&self.state, self.cost).await?]),
-            asked => several::decide(&self.state, asked, self.cost).await,
+        match (self.known, &self.groups[..]) {
+            (Some(_), _) | (None, []) => Ok(Vec::new()),
+            (None, [group]) => Ok(vec![self.asked(group)?.check(&self.state, self.cost).await?]),
+            (None, groups) => {
+                let asked = groups.iter().map(|group| self.asked(group)).collect::<Result<Vec<_>>>()?;
+                several::decide(&self.state, &asked, self.cost).await
+            }
         }
     }
 
-    /// What is to be decided; nothing where that is known without asking.
-    fn asked(&self) -> Result<Vec<Asked>> {
-        if self.known.is_some() {
-            return Ok(Vec::new());
-        }
-        let plan = |group: &Group| match (&group.rules, self.route) {
-            (None, Some(route)) => Ok(Arc::clone(&self.state.plans[route][group.place])),
-            _ => self.state.limiter.plan_of(self.rules(group)),
+    fn asked(&self, group: &Group) -> Result<Asked> {
+        let plan = match (&group.rules, self.route) {
+            (None, Some(route)) => Arc::clone(&self.state.plans[route][group.place]),
+            _ => self.state.limiter.plan_of(self.rules(group))?,
         };
-        self.groups.iter().map(|group| Ok(Asked { key: group.key.clone(), plan: plan(group)? })).collect()
+        Ok(Asked { key: group.key.clone(), plan })
     }
 }
 
@@ -370,14 +385,14 @@ fn outcome(decisions: &[Decision]) -> Outcome {
 
 impl Judged {
     /// Counts it, tells the log, and says what to answer.
-    fn told(mut self, accept: &[u8]) -> Admission {
+    fn told(mut self, request: &Lines) -> Admission {
         match self.route {
             Some(route) => self.state.counts[route].add(self.outcome),
             None => self.state.totals.unrouted(),
         }
         self.report();
         if !self.is_shadow() {
-            self.answer(accept);
+            self.answer(request);
         }
         Admission { judged: Arc::new(self) }
     }
@@ -390,16 +405,24 @@ impl Judged {
         self.matched().is_some_and(|route| route.is_shadow)
     }
 
+    /// Keys, and the rules that were decided on them, here or before.
+    fn decided(&self) -> impl Iterator<Item = (&Key, &[String])> {
+        let route = self.matched();
+        let earlier = self.earlier.iter().map(|(key, rules)| (key, &rules[..]));
+        earlier.chain(self.groups.iter().map(move |group| (&group.key, group.rules(route))))
+    }
+
     /// What was decided here, and not before.
     fn own(&self) -> &[Decision] {
         &self.decisions[self.before..]
     }
 
-    fn answer(&mut self, accept: &[u8]) {
+    fn answer(&mut self, request: &Lines) {
         let site = &self.state.site;
         self.headers = site.fields.of(&self.decisions, self.state.now());
         if let Some(cause) = self.outcome.cause() {
-            let accept = (!accept.is_empty()).then_some(accept);
+            let accept = site.lines(request, "accept").collect::<Vec<_>>().join(&b", "[..]);
+            let accept = (!accept.is_empty()).then_some(&accept[..]);
             let body = refusal::body(cause, site.form, accept, &self.decisions);
             self.headers.extend(body.fields().map(|(name, value)| (name, value.to_owned())));
             (self.status, self.body) = (Some(body.status), Some(body.text));
@@ -421,7 +444,7 @@ impl Judged {
         let rules: Vec<&str> = refusing.map(|decision| decision.binding().rule()).collect();
         let rules = rules.join(",");
         if self.state.site.log_keys {
-            let keys: Vec<String> = self.decided.iter().map(|(key, _)| key.text()).collect();
+            let keys: Vec<String> = self.decided().map(|(key, _)| key.text()).collect();
             log::info!(target: LOG, "{outcome}{mode}: route={route} rules={rules} keys={}", keys.join(" "));
         } else {
             log::info!(target: LOG, "{outcome}{mode}: route={route} rules={rules}");

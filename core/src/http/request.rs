@@ -8,7 +8,7 @@ use super::client::Peer;
 use super::key::{Found, KeySource, Source, Value};
 use super::plain;
 use super::policy::State;
-use super::site::{Cost, Route};
+use super::site::{Cost, Lines, Route};
 use crate::completion::Completions;
 use crate::document::http::WithoutIdentity;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,8 +37,8 @@ pub struct Request {
     /// By method; none where the application supplies it.
     cost: Option<u64>,
     peer: Peer,
-    /// Those that the policy reads: the place of its name, and a line's value.
-    headers: Vec<(usize, Vec<u8>)>,
+    /// Those that the policy reads.
+    headers: Lines,
     user: Option<Vec<u8>>,
     values: Vec<(String, Vec<u8>)>,
     yes: Vec<String>,
@@ -183,9 +183,13 @@ impl Request {
 
     /// What is to be decided.
     fn judged(mut self) -> Result<Admit> {
-        let accept = self.lines("accept").collect::<Vec<_>>().join(&b", "[..]);
-        let before = self.before.take();
-        let admit = Admit::new(Arc::clone(&self.state), self.route, accept, before);
+        let admit = Admit::new(Arc::clone(&self.state), self.route, self.before.take());
+        let admit = self.keyed(admit)?;
+        Ok(admit.of(self.headers))
+    }
+
+    /// The keys that are to be decided on.
+    fn keyed(&self, admit: Admit) -> Result<Admit> {
         let Some(route) = self.matched().filter(|route| !route.groups.is_empty()) else { return Ok(admit) };
         let (address, is_own) = if route.needs.address { self.client() } else { (None, true) };
         if route.needs.address && address.is_none() && self.state.totals.tells() {
@@ -262,8 +266,7 @@ impl Request {
 
     /// The lines of a header, by its name in lower case.
     fn lines(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        let wanted = self.state.site.headers.iter().position(|known| known == name);
-        self.headers.iter().filter(move |(place, _)| Some(*place) == wanted).map(|(_, value)| &value[..])
+        self.state.site.lines(&self.headers, name)
     }
 }
 

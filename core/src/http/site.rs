@@ -32,6 +32,9 @@ pub(crate) struct Site {
     pub(crate) headers: Vec<String>,
 }
 
+/// The lines of a request's headers that the site reads: each the place of its name, and its value.
+pub(crate) type Lines = Vec<(usize, Vec<u8>)>;
+
 /// Some requests, and the rules that they have.
 #[derive(Debug)]
 pub(crate) struct Route {
@@ -79,6 +82,12 @@ pub(crate) struct Needs {
 }
 
 impl Site {
+    /// The lines of a header, by its name in lower case.
+    pub(crate) fn lines<'a>(&self, lines: &'a Lines, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let wanted = self.headers.iter().position(|known| known == name);
+        lines.iter().filter(move |(place, _)| Some(*place) == wanted).map(|(_, value)| &value[..])
+    }
+
     pub(crate) fn new(http: &Http, shapes: &[RouteShape], rules: &[Rule]) -> Result<Site> {
         let (client, fields, form, exempt) = parts(http).map_err(|error| error.within("http"))?;
         let route = |shape: &RouteShape, name: &str| Route::new(shape, name, &exempt, &client, rules);

@@ -11,12 +11,13 @@ use tokio::runtime::Handle;
 
 use super::failure::{Failure, unavailable};
 use super::node::{Link, Node};
+use super::relay::{self, Reader};
 use super::script::{self, Request};
-use super::{Answer, Blame, LATE, RedisStore, SILENCE, is_halfway, relay, timeout};
+use super::{Answer, Blame, LATE, RedisStore, SILENCE, is_halfway, timeout};
 use crate::blocking;
 use crate::breaker::Breaker;
 use crate::clock;
-use crate::completion::{self, Waiter};
+use crate::completion::{self, EventLoop, Waiter};
 use crate::decision::Reply;
 use crate::deny_cache::SetOut;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,6 +81,16 @@ impl Job {
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.is_awaited() && self.deadline <= now
+    }
+
+    /// Who reads its answer, where it is sent by who asks.
+    fn reader(&self) -> Reader {
+        let queue = self.waiter.as_ref().and_then(Waiter::event_loop);
+        queue.map_or(Reader::IoThread, Reader::Loop)
+    }
+
+    fn is_of(&self, event_loop: &EventLoop) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| waiter.is_of(event_loop))
     }
 
     fn is_repeatable(&self) -> bool {
@@ -171,6 +182,35 @@ struct State {
     coming: usize,
 }
 
+impl State {
+    /// Whose relay all that has queued may leave by. A loop reads many; the I/O thread one, where it has nothing else.
+    fn reader(&self) -> Option<Reader> {
+        let reader = self.jobs.front()?.reader();
+        let may_leave = match &reader {
+            Reader::IoThread => self.carriers == 0 && self.jobs.len() == 1,
+            Reader::Loop(event_loop) => self.jobs.iter().all(|job| job.is_of(event_loop)),
+        };
+        may_leave.then_some(reader)
+    }
+}
+
+/// In how many parts so many set out. Where nothing is in flight, many do in two: while the server works on one, the other is
+/// on its way.
+pub(super) fn parts(jobs: usize, is_idle: bool) -> usize {
+    if is_idle { jobs.div_ceil(FEW).clamp(1, MOST_IN_FLIGHT) } else { 1 }
+}
+
+/// Takes what leaves together, of a part so large.
+pub(super) fn take(jobs: &mut VecDeque<Job>, part: usize) -> Vec<Job> {
+    let mut weight = 0;
+    let fits = |job: &&Job| {
+        weight += job.weight();
+        weight <= HEAVIEST
+    };
+    let count = jobs.iter().take(part.min(MOST_TOGETHER)).take_while(fits).count().max(1);
+    jobs.drain(..count.min(jobs.len())).collect()
+}
+
 impl Queue {
     /// Queues a job, and sees to it that somebody carries it away. Called on any thread.
     pub(super) fn push(&self, node: &Arc<Node>, job: Job, handle: &Handle) {
@@ -183,21 +223,23 @@ impl Queue {
     /// Sees to it that what has queued is carried away.
     fn have_carried(&self, node: &Arc<Node>, handle: &Handle) {
         let mut state = self.state();
-        if state.carriers == 0
-            && state.jobs.len() == 1
-            && !blocking::takes_errand()
-            && let Some(link) = node.link_number()
+        if !blocking::takes_errand()
+            && let Some(up) = node.up_now()
+            && let Some(reader) = state.reader()
         {
-            // Whoever asked for it can send it. Who blocks for it has the lane for that.
-            let lone = state.jobs.pop_front();
+            // Whoever asks can send. Who blocks for it has the lane for that.
+            let jobs = std::mem::take(&mut state.jobs);
             drop(state);
-            let Some(job) = lone.and_then(|job| relay::send(node, link, job)) else { return };
+            let left = relay::send(node, up, &reader, jobs);
+            if left.is_empty() {
+                return;
+            }
             state = self.state();
-            state.jobs.push_front(job);
+            let later = std::mem::replace(&mut state.jobs, left);
+            state.jobs.extend(later);
         }
         let idle = MOST_IN_FLIGHT - state.carriers;
-        // Where nothing is in flight, many set out in two parts: while the server works on one, the other is on its way.
-        let parts = if idle == MOST_IN_FLIGHT { state.jobs.len().div_ceil(FEW) } else { 1 };
+        let parts = parts(state.jobs.len(), idle == MOST_IN_FLIGHT);
         let needed = parts.min(idle).min(state.jobs.len());
         state.carriers += needed;
         state.coming += needed;
@@ -215,13 +257,7 @@ impl Queue {
             state.carriers -= 1;
             return None;
         }
-        let mut weight = 0;
-        let fits = |job: &&Job| {
-            weight += job.weight();
-            weight <= HEAVIEST
-        };
-        let count = state.jobs.iter().take(part.min(MOST_TOGETHER)).take_while(fits).count().max(1);
-        Some(state.jobs.drain(..count).collect())
+        Some(take(&mut state.jobs, part))
     }
 
     /// Whether nothing waits here, and nothing that was here is in flight.
@@ -303,7 +339,7 @@ async fn carry(node: Arc<Node>) {
         drop_due(&mut jobs);
         let Some(first) = jobs.first() else { continue };
         match node.up() {
-            Some(link) if jobs.len() == 1 || node.takes_batches(&link) => {
+            Some(link) if jobs.len() == 1 || node.takes_batches(link.cluster) => {
                 let (store, number) = (Arc::clone(&first.store), link.number);
                 let span = Span::batch(&node.address, jobs.len());
                 let batch = Batch { store, node: Arc::clone(&node), link, jobs };
@@ -325,7 +361,7 @@ fn drop_due(jobs: &mut Vec<Job>) {
     jobs.retain(Job::is_awaited);
 }
 
-fn send_alone(job: Job) {
+pub(super) fn send_alone(job: Job) {
     tokio::spawn(job.alone());
 }
 
@@ -356,7 +392,7 @@ impl Batch {
     /// One run of the script. Meanwhile whatever reaches its deadline, here or in the queue, is answered.
     async fn run(&mut self, known: bool) -> Result<Value, Failure> {
         let (node, link, beats) = (Arc::clone(&self.node), self.link.clone(), Arc::clone(&self.store.beats));
-        let command = self.command(known);
+        let command = command(&self.jobs, self.link.cluster, known);
         let mut reply = std::pin::pin!(node.send(link, &command, false));
         let begun = clock::instant();
         let (silent, give_up) = (begun + SILENCE, begun + LATE);
@@ -384,19 +420,21 @@ impl Batch {
             }
         }
     }
+}
 
-    fn command(&self, known: bool) -> Cmd {
-        if let [job] = self.jobs.as_slice() {
-            return self.store.command(known, &job.request);
-        }
-        let (script, time) = self.store.script(self.link.cluster);
-        // The first key routes the call; a server that is alone needs none.
-        let mut command = script.batch(known, self.link.cluster, self.jobs.iter().map(|job| &job.request));
-        if let Some(time) = time {
-            command.arg(&time[..]);
-        }
-        command
+/// One run of the script for jobs of one store.
+pub(super) fn command(jobs: &[Job], is_cluster: bool, is_known: bool) -> Cmd {
+    let store = &jobs[0].store;
+    if let [job] = jobs {
+        return store.command(is_known, &job.request);
     }
+    let (script, time) = store.script(is_cluster);
+    // The first key routes the call; a server that is alone needs none.
+    let mut command = script.batch(is_known, is_cluster, jobs.iter().map(|job| &job.request));
+    if let Some(time) = time {
+        command.arg(&time[..]);
+    }
+    command
 }
 
 /// Does what there is to do after a run of the script for some jobs. On the I/O thread.

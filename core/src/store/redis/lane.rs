@@ -7,12 +7,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::Value;
-
 use super::batch::Job;
 use super::failure::Failure;
 use super::node::Node;
-use super::trip::{self, ROOM, Trip};
+use super::trip::{self, Heard, ROOM, STALE_AFTER, Trip};
 use crate::blocking::{self, LONGEST_ERRAND};
 use crate::clock;
 use crate::fork;
@@ -23,8 +21,6 @@ use crate::trace::Span;
 const NAME: &str = "tidegate-lane";
 /// How long there is none after an attempt to make one has failed, or after a reply was not there within an errand.
 const REST: Duration = Duration::from_secs(5);
-/// A server may have closed a connection that was left alone for so long.
-const STALE_AFTER: Duration = Duration::from_millis(100);
 
 /// Where a node keeps its lane.
 #[derive(Debug, Default)]
@@ -148,8 +144,8 @@ pub(super) fn send(node: &Arc<Node>, link: u64, job: Job) -> Option<Job> {
         node.lane.put(link, State::Empty);
         return Some(job);
     }
-    let trip = Trip::new(node, link, job);
-    let waited = Waited { generation: fork::generation(), under_way: Some((lane, trip)), is_late: false };
+    let under_way = Some((lane, Trip::new(node, link, vec![job])));
+    let waited = Waited { generation: fork::generation(), under_way, received: Vec::new(), is_late: false };
     blocking::leave(Box::new(|| waited.wait()));
     None
 }
@@ -160,6 +156,7 @@ struct Waited {
     /// Of the process that sent it: the reply is not for a child that was forked meanwhile.
     generation: u64,
     under_way: Option<(Lane, Trip)>,
+    received: Vec<u8>,
     is_late: bool,
 }
 
@@ -170,14 +167,15 @@ impl Waited {
         let mut room = [0; ROOM];
         let read = lane.read(&mut room);
         self.is_late = read.is_err();
-        if read.is_ok_and(|count| trip.receive(&room[..count]).is_ok())
-            && let Some(decision) = trip.decision()
+        let Ok(count) = read else { return };
+        if let Some(Heard::Decided(decided)) = trip.hear_alone(&room[..count])
             && let Some((lane, trip)) = self.under_way.take()
         {
             let lane = Lane { used: clock::instant(), ..lane };
             trip.node.lane.put(lane.link, State::Free(lane));
-            trip.end(decision);
+            return trip.end(decided);
         }
+        self.received.extend_from_slice(&room[..count]);
     }
 }
 
@@ -188,7 +186,7 @@ impl Drop for Waited {
             // The parent's.
             std::mem::forget((lane, trip));
         } else if let Ok(handle) = handle() {
-            handle.spawn(go_on(lane, trip, self.is_late));
+            handle.spawn(go_on(lane, trip, std::mem::take(&mut self.received), self.is_late));
         }
     }
 }
@@ -207,20 +205,24 @@ impl Drop for Back {
 }
 
 /// Waits for it on the I/O thread, to its deadline and beyond, and does what there is to do then.
-async fn go_on(lane: Lane, mut trip: Trip, is_late: bool) {
+async fn go_on(lane: Lane, mut trip: Trip, received: Vec<u8>, is_late: bool) {
     let mut back = Back { node: Arc::clone(&trip.node), link: lane.link, state: State::Empty };
-    let (reply, socket) = match watched(lane.socket) {
-        Ok(socket) => (reply(&socket, &mut trip).await, Some(socket)),
-        Err(error) => (Err(trip::lost(error)), None),
+    let (heard, socket) = match watched(lane.socket) {
+        Ok(socket) => (heard(&socket, &mut trip, received).await, Some(socket)),
+        Err(error) => (lost(error), None),
     };
-    let socket = socket.filter(|_| !matches!(reply, Err(Failure::Lost(_)))).and_then(|socket| socket.into_std().ok());
+    let is_lost = matches!(heard, Heard::Said(Err(Failure::Lost(_))));
+    let socket = socket.filter(|_| !is_lost).and_then(|socket| socket.into_std().ok());
     let used = clock::instant();
     if let Some(socket) = socket.filter(|socket| socket.set_nonblocking(false).is_ok()) {
         let lane = Lane { socket, link: lane.link, used };
         back.state = if is_late { State::Resting(Some(lane), used) } else { State::Free(lane) };
     }
     drop(back);
-    trip.conclude(reply);
+    match heard {
+        Heard::Decided(decided) => trip.end(decided),
+        Heard::Said(reply) => trip.conclude(reply),
+    }
 }
 
 fn watched(socket: TcpStream) -> io::Result<tokio::net::TcpStream> {
@@ -228,23 +230,29 @@ fn watched(socket: TcpStream) -> io::Result<tokio::net::TcpStream> {
     tokio::net::TcpStream::from_std(socket)
 }
 
-async fn reply(socket: &tokio::net::TcpStream, trip: &mut Trip) -> Result<Value, Failure> {
+async fn heard(socket: &tokio::net::TcpStream, trip: &mut Trip, mut received: Vec<u8>) -> Heard {
     let mut room = [0; ROOM];
     loop {
-        if let Some(reply) = trip.reply() {
-            return reply;
+        if let Some(heard) = trip.hear_alone(&received) {
+            return heard;
         }
-        let next = trip.look()?;
+        let next = match trip.look() {
+            Ok(next) => next,
+            Err(error) => return lost(error),
+        };
         tokio::select! {
             biased;
-            ready = socket.readable() => {
-                ready.map_err(trip::lost)?;
-                match socket.try_read(&mut room) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => trip.receive(&room[..read.map_err(trip::lost)?])?,
-                }
-            }
+            ready = socket.readable() => match ready.and_then(|()| socket.try_read(&mut room)) {
+                Ok(0) => return lost("the server closed the connection"),
+                Ok(count) => received.extend_from_slice(&room[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return lost(error),
+            },
             () = tokio::time::sleep_until(next.into()) => {}
         }
     }
+}
+
+fn lost(why: impl std::fmt::Display) -> Heard {
+    Heard::Said(Err(Failure::Lost(trip::lost(why))))
 }

@@ -33,6 +33,7 @@ pub(crate) use self::batch::Together;
 pub(crate) use self::connect::Access;
 use self::failure::{Failure, unavailable};
 pub(crate) use self::inspect::Inspector;
+pub use self::relay::LoopSocket;
 pub(crate) use self::remote::Remote;
 use self::script::Request;
 use self::topology::Topology;

@@ -13,7 +13,8 @@ use super::address::Address;
 use super::batch::Queue;
 use super::connect::{self, Access, Connected, Mode};
 use super::failure::{self, Failure, unavailable};
-use super::{LATE, Options, SILENCE, lane, relay, timeout};
+use super::relay::Relays;
+use super::{LATE, Options, SILENCE, lane, timeout};
 use crate::breaker::Breaker;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -32,7 +33,7 @@ pub(super) struct Node {
     access: Arc<Access>,
     pub(super) queue: Queue,
     pub(super) lane: lane::Place,
-    pub(super) relay: relay::Place,
+    pub(super) relays: Relays,
     pub(super) breaker: Arc<Breaker>,
     state: Mutex<State>,
     changed: Notify,
@@ -73,6 +74,13 @@ pub(super) struct Link {
     pub(super) number: u64,
 }
 
+/// What is known of a connection that is up: which of the node's it is, and whether the server is a node of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Up {
+    pub(super) number: u64,
+    pub(super) cluster: bool,
+}
+
 impl Node {
     pub(super) fn new(address: Address, access: Arc<Access>, options: Options) -> Arc<Node> {
         let breaker = Arc::new(Breaker::new(address.to_string(), options.breaker));
@@ -81,7 +89,7 @@ impl Node {
             access,
             queue: Queue::default(),
             lane: lane::Place::default(),
-            relay: relay::Place::default(),
+            relays: Relays::default(),
             breaker,
             state: Mutex::new(State::Idle),
             changed: Notify::new(),
@@ -122,17 +130,22 @@ impl Node {
         }
     }
 
-    /// The number of the connection if it is up.
-    pub(super) fn link_number(&self) -> Option<u64> {
+    /// What is known of the connection if it is up.
+    pub(super) fn up_now(&self) -> Option<Up> {
         match &*self.state() {
-            State::Up(link) => Some(link.number),
+            State::Up(Link { number, cluster, .. }) => Some(Up { number: *number, cluster: *cluster }),
             _ => None,
         }
     }
 
+    /// The number of the connection if it is up.
+    pub(super) fn link_number(&self) -> Option<u64> {
+        self.up_now().map(|up| up.number)
+    }
+
     /// Whether checks of several slots may leave together. A server that is alone has no slots.
-    pub(super) fn takes_batches(&self, link: &Link) -> bool {
-        !link.cluster || !self.refuses_batches.load(Ordering::Relaxed)
+    pub(super) fn takes_batches(&self, is_cluster: bool) -> bool {
+        !is_cluster || !self.refuses_batches.load(Ordering::Relaxed)
     }
 
     pub(super) fn stop_batches(&self) {
@@ -199,7 +212,7 @@ impl Node {
         if matches!(&*state, State::Up(link) if link.number == number) {
             *state = State::Idle;
             self.lane.close();
-            self.relay.close();
+            self.relays.close();
         }
     }
 

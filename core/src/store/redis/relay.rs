@@ -1,8 +1,11 @@
-//! A connection for checks that are alone and that nobody blocks for: whoever asks sends, and the I/O thread, which is not
-//! woken for that, reads.
+//! Connections for checks that nobody blocks for. Whoever asks sends, so that the I/O thread is not woken for that. What comes
+//! back is read by the I/O thread, which has one check under way at a time, or by an event loop that watches the socket: then
+//! no other thread is woken at all, whatever it sends.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
 use std::net;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,29 +13,46 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::batch::Job;
+use super::batch::{self, Job};
 use super::failure::Failure;
-use super::node::Node;
-use super::trip::{self, ROOM, Trip};
+use super::node::{Node, Up};
+use super::trip::{self, Heard, ROOM, STALE_AFTER, Trip};
 use crate::clock;
+use crate::completion::{EventLoop, Rings};
+use crate::error::{Error, Result};
 use crate::io::{BEAT, Beats, handle};
 use crate::trace::Span;
 
-/// What a server's list of clients calls it.
-const NAME: &str = "tidegate-relay";
 /// How long there is none after an attempt to make one has failed.
 const REST: Duration = Duration::from_secs(5);
-/// So many beats the reader looks after deadlines when there are none: one second's.
+/// So many beats the I/O thread looks after deadlines when there are none: one second's.
 const IDLE_BEATS: u32 = 200;
+/// The most runs of the script under way where a loop reads. What is more is left to the I/O thread, which works beside it.
+const MOST_UNDER_WAY: usize = 8;
 
-/// Where a node keeps its relay.
-#[derive(Debug, Default)]
-pub(super) struct Place(Mutex<State>);
+/// Who reads what comes back.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reader {
+    IoThread,
+    Loop(EventLoop),
+}
 
+impl Reader {
+    /// What a server's list of clients calls the connection.
+    fn connection(&self) -> &'static str {
+        match self {
+            Reader::IoThread => "tidegate-relay",
+            Reader::Loop(_) => "tidegate-loop",
+        }
+    }
+}
+
+/// Where a node keeps its relays: one for each reader.
 #[derive(Debug, Default)]
+pub(super) struct Relays(Mutex<Vec<(Reader, State)>>);
+
+#[derive(Debug)]
 enum State {
-    #[default]
-    Empty,
     /// With the number of the node's connection that is up: the relay ends with that.
     Making(u64),
     Up(Arc<Relay>),
@@ -40,24 +60,111 @@ enum State {
 }
 
 impl State {
-    fn replace(&mut self, new: State) {
-        if let State::Up(relay) = std::mem::replace(self, new) {
+    fn end(&self) {
+        if let State::Up(relay) = self {
             relay.end();
         }
     }
 }
 
+impl Relays {
+    /// The relay of a reader. If there is none, one is made for those that come later.
+    fn get(&self, node: &Arc<Node>, up: Up, reader: &Reader, beats: &Arc<Beats>) -> Option<Arc<Relay>> {
+        let mut all = self.0.try_lock().ok()?;
+        let place = all.iter().position(|(other, _)| other == reader);
+        match place.map(|place| &all[place].1) {
+            Some(State::Up(relay)) if relay.link == up.number && !relay.has_ended() => return Some(Arc::clone(relay)),
+            Some(State::Making(_)) => return None,
+            Some(State::Resting(since)) if clock::instant() < *since + REST => return None,
+            Some(State::Up(_) | State::Resting(_)) | None => {}
+        }
+        if let Ok(handle) = handle() {
+            let making = (reader.clone(), State::Making(up.number));
+            match place {
+                Some(place) => std::mem::replace(&mut all[place], making).1.end(),
+                None => all.push(making),
+            }
+            handle.spawn(make(Arc::clone(node), up.number, reader.clone(), Arc::clone(beats)));
+        }
+        None
+    }
+
+    /// What has become of a relay that was in the making: whether that is of any use.
+    fn put(&self, link: u64, reader: &Reader, new: State) -> bool {
+        let mut all = self.all();
+        let place = all.iter_mut().find(|(other, _)| other == reader).map(|(_, state)| state);
+        let Some(making) = place.filter(|state| matches!(state, State::Making(of) if *of == link)) else {
+            return false;
+        };
+        *making = new;
+        true
+    }
+
+    fn forget(&self, relay: &Arc<Relay>) {
+        self.all().retain(|(_, state)| !matches!(state, State::Up(other) if Arc::ptr_eq(other, relay)));
+    }
+
+    /// Lets go of the relays. What is under way on them is still waited for.
+    pub(super) fn close(&self) {
+        self.all().drain(..).for_each(|(_, state)| state.end());
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<(Reader, State)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Relays {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Or a socket of a path: nothing is done with it that differs.
+enum Socket {
+    OfIoThread(TcpStream),
+    OfLoop(net::TcpStream),
+}
+
+impl Socket {
+    fn read(&self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::OfIoThread(socket) => socket.try_read(room),
+            Socket::OfLoop(socket) => (&mut &*socket).read(room),
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::OfIoThread(socket) => socket.try_write(bytes),
+            Socket::OfLoop(socket) => (&mut &*socket).write(bytes),
+        }
+    }
+}
+
 struct Relay {
-    /// Or a socket of a path: nothing is done with it that differs.
-    socket: TcpStream,
+    socket: Socket,
     /// The node's connection that was up when this one was made: it ends with that.
     link: u64,
-    under_way: Mutex<Option<Trip>>,
-    /// The reader looks after no deadline until it is called.
+    line: Mutex<Line>,
+    /// Nobody looks after deadlines until the I/O thread is called.
     sleeps: AtomicBool,
     called: Notify,
     ended: AtomicBool,
+    /// Whether a loop reads what comes, as long as it is not busy with something else.
+    is_watched: AtomicBool,
     beats: Arc<Beats>,
+}
+
+/// What is under way, in its order, and what has come of it.
+#[derive(Default)]
+struct Line {
+    trips: VecDeque<Trip>,
+    /// What the socket had no room for: nothing else is sent before it.
+    unsent: Vec<u8>,
+    received: Vec<u8>,
+    /// When anything was sent last.
+    used: Option<Instant>,
 }
 
 impl std::fmt::Debug for Relay {
@@ -66,109 +173,145 @@ impl std::fmt::Debug for Relay {
     }
 }
 
-impl Place {
-    /// The relay. If there is none, one is made for those that come later.
-    fn get(&self, node: &Arc<Node>, link: u64, beats: &Arc<Beats>) -> Option<Arc<Relay>> {
-        let mut state = self.0.try_lock().ok()?;
-        match &*state {
-            State::Up(relay) if relay.link == link && !relay.has_ended() => return Some(Arc::clone(relay)),
-            State::Making(_) => return None,
-            State::Resting(since) if clock::instant() < *since + REST => return None,
-            State::Up(_) | State::Empty | State::Resting(_) => {}
-        }
-        if let Ok(handle) = handle() {
-            state.replace(State::Making(link));
-            handle.spawn(make(Arc::clone(node), link, Arc::clone(beats)));
-        }
-        None
-    }
-
-    /// What has become of the relay that was in the making, unless its time is over.
-    fn put(&self, link: u64, new: State) {
-        let mut state = self.state();
-        if matches!(*state, State::Making(of) if of == link) {
-            *state = new;
-        } else if let State::Up(relay) = new {
-            relay.end();
-        }
-    }
-
-    /// Lets go of the relay. What is under way on it is still waited for.
-    pub(super) fn close(&self) {
-        self.state().replace(State::Empty);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-async fn make(node: Arc<Node>, link: u64, beats: Arc<Beats>) {
-    let made = node.open_socket(NAME).await.and_then(|socket| {
+async fn make(node: Arc<Node>, link: u64, reader: Reader, beats: Arc<Beats>) {
+    let made = node.open_socket(reader.connection()).await.and_then(|socket| {
         let socket = net::TcpStream::from(socket);
         socket.set_nonblocking(true).ok()?;
-        TcpStream::from_std(socket).ok()
+        Some(match reader {
+            Reader::IoThread => Socket::OfIoThread(TcpStream::from_std(socket).ok()?),
+            Reader::Loop(_) => Socket::OfLoop(socket),
+        })
     });
-    let Some(socket) = made else { return node.relay.put(link, State::Resting(clock::instant())) };
-    let (under_way, sleeps) = (Mutex::new(None), AtomicBool::new(false));
-    let (called, ended) = (Notify::new(), AtomicBool::new(false));
-    let reader = Reader(Arc::new(Relay { socket, link, under_way, sleeps, called, ended, beats }));
-    node.relay.put(link, State::Up(Arc::clone(&reader.0)));
+    let Some(socket) = made else {
+        node.relays.put(link, &reader, State::Resting(clock::instant()));
+        return;
+    };
+    let relay = Arc::new(Relay {
+        socket,
+        link,
+        line: Mutex::default(),
+        sleeps: AtomicBool::new(false),
+        called: Notify::new(),
+        ended: AtomicBool::new(false),
+        is_watched: AtomicBool::new(matches!(reader, Reader::Loop(_))),
+        beats,
+    });
+    if let Reader::Loop(event_loop) = &reader {
+        event_loop.watch(LoopSocket { relay: Arc::clone(&relay), event_loop: event_loop.clone() });
+    }
+    if !node.relays.put(link, &reader, State::Up(Arc::clone(&relay))) {
+        relay.end();
+    }
+    let place = Arc::downgrade(&node);
     drop(node);
-    reader.0.read().await;
+    let keeper = Keeper(relay);
+    keeper.0.keep().await;
+    if let Some(node) = place.upgrade() {
+        node.relays.forget(&keeper.0);
+    }
 }
 
-/// The relay as long as it is read. Even if that panics, nobody waits for ever.
-struct Reader(Arc<Relay>);
+/// The relay as long as it is looked after. Even if that panics, nobody waits for ever.
+struct Keeper(Arc<Relay>);
 
-impl Drop for Reader {
+impl Drop for Keeper {
     fn drop(&mut self) {
         self.0.end();
-        let unread = self.0.under_way().take();
+        let unread = std::mem::take(&mut self.0.line().trips);
         drop(unread);
+        if let Socket::OfLoop(socket) = &self.0.socket {
+            // Its loop sees that, and lets go of it.
+            let _ = socket.shutdown(net::Shutdown::Both);
+        }
     }
 }
 
-/// Sends a check on its node's relay, where nothing else is under way on that. Otherwise it is given back.
-pub(super) fn send(node: &Arc<Node>, link: u64, job: Job) -> Option<Job> {
-    // The reader looks at each beat.
-    if job.deadline < clock::instant() + 2 * BEAT {
-        return Some(job);
+/// A socket that an event loop watches, for checks which it has submitted: see [`Completions::reading`].
+///
+/// It is let go of when it is dropped; what is under way is seen to its end all the same.
+///
+/// [`Completions::reading`]: crate::Completions::reading
+#[derive(Debug)]
+pub struct LoopSocket {
+    relay: Arc<Relay>,
+    event_loop: EventLoop,
+}
+
+impl LoopSocket {
+    /// Reads what has come, if anything has, without waiting. The answers are in the queue then, which is not woken for them:
+    /// [`drain`](crate::Completions::drain) it. False once the socket is done with; drop it.
+    #[must_use]
+    pub fn read(&self) -> bool {
+        let _rung_by_none = Rings::but_for(&self.event_loop);
+        match self.relay.receive() {
+            Ok(()) => !self.relay.is_over(),
+            Err(error) => {
+                self.relay.fail(&error);
+                false
+            }
+        }
     }
-    let Some(relay) = node.relay.get(node, link, &job.store.beats) else { return Some(job) };
+}
+
+impl AsFd for LoopSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.relay.socket {
+            Socket::OfIoThread(socket) => socket.as_fd(),
+            Socket::OfLoop(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Drop for LoopSocket {
+    fn drop(&mut self) {
+        self.relay.is_watched.store(false, Ordering::SeqCst);
+        self.relay.end();
+    }
+}
+
+/// Sends checks of one store on their node's relay, in their order. What it does not take is given back.
+pub(super) fn send(node: &Arc<Node>, up: Up, reader: &Reader, jobs: VecDeque<Job>) -> VecDeque<Job> {
+    // Deadlines are looked after at each beat.
+    let soon = clock::instant() + 2 * BEAT;
+    let Some(first) = jobs.front().filter(|_| jobs.iter().all(|job| job.deadline >= soon)) else { return jobs };
+    let Some(relay) = node.relays.get(node, up, reader, &first.store.beats) else { return jobs };
     // Whoever hears of spans is not to be called under the lock.
-    Span::batch(&node.address, 1).within(|| relay.send(node, job))
+    Span::batch(&node.address, jobs.len()).within(|| relay.send(node, up, jobs))
 }
 
 impl Relay {
-    fn send(&self, node: &Arc<Node>, job: Job) -> Option<Job> {
-        let Ok(mut under_way) = self.under_way.try_lock() else { return Some(job) };
-        // Its reader sets this before it looks for the last time.
-        if under_way.is_some() || self.has_ended() {
-            return Some(job);
+    fn send(&self, node: &Arc<Node>, up: Up, mut jobs: VecDeque<Job>) -> VecDeque<Job> {
+        let Ok(mut line) = self.line.try_lock() else { return jobs };
+        if !line.unsent.is_empty() {
+            return jobs;
         }
-        let command = job.store.command(true, &job.request).get_packed_command();
-        match self.socket.try_write(&command) {
-            Ok(count) if count == command.len() => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(job),
-            _ => {
-                // A command of which a part is missing does not run.
-                self.end();
-                return Some(job);
+        if !line.is_open(&self.socket) {
+            self.end();
+            return jobs;
+        }
+        let most = if self.is_watched() { MOST_UNDER_WAY } else { 1 };
+        let mut parts = batch::parts(jobs.len(), line.trips.is_empty());
+        let (mut runs, mut bytes) = (Vec::new(), Vec::new());
+        // Its keeper ends it before it looks for the last time.
+        while !jobs.is_empty() && !self.has_ended() && line.trips.len() + runs.len() < most {
+            let part = if node.takes_batches(up.cluster) { jobs.len().div_ceil(parts) } else { 1 };
+            parts = (parts - 1).max(1);
+            let run = batch::take(&mut jobs, part);
+            batch::command(&run, up.cluster, true).write_packed_command(&mut bytes);
+            runs.push(run);
+        }
+        if !runs.is_empty() && line.write(&self.socket, bytes) {
+            line.used = Some(clock::instant());
+            line.trips.extend(runs.into_iter().map(|run| Trip::new(node, self.link, run)));
+            drop(line);
+            if self.sleeps.swap(false, Ordering::SeqCst) {
+                self.called.notify_one();
             }
+        } else {
+            drop(line);
+            runs.into_iter().rev().flat_map(|run| run.into_iter().rev()).for_each(|job| jobs.push_front(job));
         }
-        *under_way = Some(Trip::new(node, self.link, job));
-        drop(under_way);
-        if self.sleeps.swap(false, Ordering::SeqCst) {
-            self.called.notify_one();
-        }
-        None
+        jobs
     }
 
     /// Takes no more checks. What is under way is waited for.
@@ -181,20 +324,28 @@ impl Relay {
         self.ended.load(Ordering::SeqCst)
     }
 
-    async fn read(&self) {
-        let (mut room, mut idle_beats) = ([0; ROOM], 0);
-        while !self.has_ended() || self.under_way().is_some() {
+    fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::SeqCst)
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_ended() && self.line().trips.is_empty()
+    }
+
+    /// Looks after what is under way until the relay has ended. On the I/O thread.
+    async fn keep(&self) {
+        let mut idle_beats = 0;
+        while !self.is_over() {
             let next = match self.look() {
                 Ok(next) => next,
-                Err(failure) => return self.fail(failure),
+                Err(error) => return self.fail(&error),
             };
             idle_beats = if next.is_some() { 0 } else { idle_beats + 1 };
             tokio::select! {
                 biased;
-                ready = self.socket.readable() => {
-                    let read = ready.map_err(trip::lost).and_then(|()| self.receive(&mut room));
-                    if let Err(failure) = read {
-                        return self.fail(failure);
+                ready = self.readable() => {
+                    if let Err(error) = ready.and_then(|()| self.receive()) {
+                        return self.fail(&error);
                     }
                 }
                 () = self.called.notified() => idle_beats = 0,
@@ -203,9 +354,22 @@ impl Relay {
         }
     }
 
-    /// Until when the check that is under way needs no looking after.
-    fn look(&self) -> Result<Option<Instant>, Failure> {
-        self.under_way().as_mut().map(Trip::look).transpose()
+    async fn readable(&self) -> Result<()> {
+        match &self.socket {
+            Socket::OfIoThread(socket) => socket.readable().await.map_err(trip::lost),
+            Socket::OfLoop(_) => std::future::pending().await,
+        }
+    }
+
+    /// Until when what is under way needs no looking after.
+    fn look(&self) -> Result<Option<Instant>> {
+        let is_late = || self.line().trips.iter().any(Trip::is_late);
+        if matches!(self.socket, Socket::OfLoop(_)) && (!self.is_watched() || is_late()) {
+            // The loop has gone, or is busy: what is late may have been there for long.
+            self.receive()?;
+        }
+        self.line().flush(&self.socket)?;
+        self.line().trips.iter_mut().map(Trip::look).reduce(|one, other| Ok(one?.min(other?))).transpose()
     }
 
     async fn wait(&self, next: Option<Instant>, is_idle: bool) {
@@ -213,8 +377,8 @@ impl Relay {
             Some(next) if next < clock::instant() + BEAT => tokio::time::sleep_until(next.into()).await,
             None if is_idle => {
                 self.sleeps.store(true, Ordering::SeqCst);
-                // One that was sent before it could tell that the reader sleeps.
-                if self.under_way().is_none() {
+                // What was sent before it could tell that nobody looks.
+                if self.line().trips.is_empty() {
                     std::future::pending::<()>().await;
                 }
             }
@@ -222,47 +386,144 @@ impl Relay {
         }
     }
 
-    fn receive(&self, room: &mut [u8]) -> Result<(), Failure> {
-        let arrived = match self.socket.try_read(room) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            read => &room[..read.map_err(trip::lost)?],
+    /// Takes what has come, and tells whoever waits for it. On any thread.
+    ///
+    /// # Errors
+    /// The connection has ended, or is of no use any more.
+    fn receive(&self) -> Result<()> {
+        let (read, said, is_understood) = {
+            let mut line = self.line();
+            let (read, said) = (line.read(&self.socket), line.said());
+            (read, said, !line.trips.is_empty() || line.received.is_empty())
         };
-        let mut under_way = self.under_way();
-        let Some(mut trip) = under_way.take() else { return Err(trip::lost("the server spoke unasked")) };
-        let received = trip.receive(arrived);
-        if let Some(decision) = trip.decision() {
-            drop(under_way);
-            trip.end(decision);
-            return received;
-        }
-        match trip.reply() {
-            // There is no telling what comes next.
-            Some(Err(Failure::Lost(error))) => {
-                *under_way = Some(trip);
-                Err(Failure::Lost(error))
-            }
-            Some(reply) => {
-                drop(under_way);
-                trip.conclude(reply);
-                received
-            }
-            None => {
-                *under_way = Some(trip);
-                received
+        let mut outcome = if is_understood { read } else { Err(trip::lost("the server spoke unasked")) };
+        // A loop that waits for several of them is woken for all.
+        let _rung_once = Rings::begin();
+        for (trip, heard) in said {
+            match heard {
+                Heard::Decided(decided) => trip.end(decided),
+                Heard::Said(reply) => {
+                    if let Err(Failure::Lost(error)) = &reply {
+                        outcome = Err(error.clone());
+                    }
+                    trip.conclude(reply);
+                }
             }
         }
+        outcome
     }
 
-    /// The connection is of no use any more.
-    fn fail(&self, failure: Failure) {
+    /// Ends what is under way: it is not known whether it ran.
+    fn fail(&self, error: &Error) {
         self.end();
-        let trip = self.under_way().take();
-        if let Some(trip) = trip {
-            trip.conclude(Err(failure));
+        let trips = std::mem::take(&mut self.line().trips);
+        trips.into_iter().for_each(|trip| trip.conclude(Err(Failure::Lost(error.clone()))));
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// Whether the server has neither closed it nor said anything unasked, as far as is known: a loop that was busy has not
+    /// looked.
+    fn is_open(&mut self, socket: &Socket) -> bool {
+        let is_fresh = self.used.is_some_and(|used| clock::instant().saturating_duration_since(used) < STALE_AFTER);
+        is_fresh || !self.trips.is_empty() || (self.read(socket).is_ok() && self.received.is_empty())
+    }
+
+    /// Sends commands: whether they are on their way, and be it in part.
+    fn write(&mut self, socket: &Socket, mut commands: Vec<u8>) -> bool {
+        let Ok(count) = socket.write(&commands) else { return false };
+        commands.drain(..count);
+        self.unsent = commands;
+        count > 0
+    }
+
+    /// Sends the rest of what has been sent in part, as far as there is room now.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    fn flush(&mut self, socket: &Socket) -> Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
+        match socket.write(&self.unsent) {
+            Ok(count) => drop(self.unsent.drain(..count)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(trip::lost(error)),
+        }
+        Ok(())
+    }
+
+    /// Reads all that has come.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    fn read(&mut self, socket: &Socket) -> Result<()> {
+        self.flush(socket)?;
+        let mut room = [0; 16 * ROOM];
+        loop {
+            match socket.read(&mut room) {
+                Ok(0) => return Err(trip::lost("the server closed the connection")),
+                Ok(count) => {
+                    self.received.extend_from_slice(&room[..count]);
+                    if count < room.len() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(trip::lost(error)),
+            }
         }
     }
 
-    fn under_way(&self) -> MutexGuard<'_, Option<Trip>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The trips of which it is known what the server says, with that.
+    fn said(&mut self) -> Vec<(Trip, Heard)> {
+        let (mut said, mut read) = (Vec::new(), 0);
+        while let Some(trip) = self.trips.front() {
+            let Some((heard, length)) = trip.hear(&self.received[read..]) else { break };
+            read += length;
+            // There is no telling what comes next.
+            let is_last = matches!(heard, Heard::Said(Err(Failure::Lost(_))));
+            said.extend(self.trips.pop_front().map(|trip| (trip, heard)));
+            if is_last {
+                break;
+            }
+        }
+        self.received.drain(..read);
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn what_a_socket_has_no_room_for_follows_when_it_has() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let socket = Socket::OfLoop(net::TcpStream::from(OwnedFd::from(near)));
+        let commands: Vec<u8> = (0..8_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let mut line = Line::default();
+        assert!(line.write(&socket, commands.clone()));
+        assert!(!line.unsent.is_empty());
+        let mut arrived = vec![0; commands.len()];
+        let mut count = 0;
+        while count < arrived.len() {
+            count += far.read(&mut arrived[count..]).unwrap();
+            line.flush(&socket).unwrap();
+        }
+        assert!(line.unsent.is_empty());
+        assert!(arrived == commands);
+        drop(far);
+        assert!(!line.write(&socket, commands), "nobody is there");
+        assert!(line.read(&socket).is_err());
     }
 }

@@ -1,9 +1,11 @@
-//! A check that is alone on its way, over a connection on which nothing else is.
+//! Checks on their way over a connection on which replies are read by whoever is there, and not by a client's task: one, or
+//! several as one run of the script.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::Value;
+use smallvec::SmallVec;
 
 use super::batch::{self, Job};
 use super::failure::{Failure, unavailable};
@@ -11,7 +13,11 @@ use super::node::Node;
 use super::{LATE, SILENCE, script, timeout};
 use crate::clock;
 use crate::decision::Reply;
+use crate::error::{Error, Result};
+use crate::io::handle;
 
+/// A server may have closed a connection that was left alone for so long.
+pub(super) const STALE_AFTER: Duration = Duration::from_millis(100);
 /// Replies are short: some thirty bytes for each limit of a rule.
 pub(super) const ROOM: usize = 512;
 
@@ -19,137 +25,216 @@ pub(super) struct Trip {
     pub(super) node: Arc<Node>,
     /// The node's connection that was up when it left.
     link: u64,
-    job: Job,
+    /// Of one store.
+    jobs: Vec<Job>,
     begun: Instant,
-    received: Vec<u8>,
+}
+
+/// What the server has said to a trip.
+pub(super) enum Heard {
+    /// What the script has decided of each.
+    Decided(SmallVec<[Reply; 1]>),
+    /// Anything else. After what is lost the connection is of no use.
+    Said(std::result::Result<Value, Failure>),
 }
 
 impl Trip {
-    pub(super) fn new(node: &Arc<Node>, link: u64, job: Job) -> Trip {
-        Trip { node: Arc::clone(node), link, job, begun: clock::instant(), received: Vec::new() }
-    }
-
-    /// Takes what has come.
-    ///
-    /// # Errors
-    /// The connection has ended, if that is nothing.
-    pub(super) fn receive(&mut self, arrived: &[u8]) -> Result<(), Failure> {
-        if arrived.is_empty() {
-            return Err(lost("the server closed the connection"));
-        }
-        self.received.extend_from_slice(arrived);
-        Ok(())
+    pub(super) fn new(node: &Arc<Node>, link: u64, jobs: Vec<Job>) -> Trip {
+        Trip { node: Arc::clone(node), link, jobs, begun: clock::instant() }
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.job.is_due(clock::instant())
+        let now = clock::instant();
+        self.jobs.iter().any(|job| job.is_due(now))
     }
 
-    /// What the script has decided, if it has.
-    pub(super) fn decision(&self) -> Option<Reply> {
-        match whole(&self.received)? {
-            Said::Script(reply) => script::decision(reply, &self.job.call).ok(),
-            Said::Server(_) | Said::Nonsense => None,
+    /// Whether any of it is, or has been.
+    pub(super) fn is_late(&self) -> bool {
+        self.is_due() || !self.jobs.iter().all(Job::is_awaited)
+    }
+
+    /// What the server has said, once that is there to its end, and how many bytes it takes.
+    pub(super) fn hear(&self, received: &[u8]) -> Option<(Heard, usize)> {
+        let (said, length) = next(received)?;
+        Some((self.heard(&said), length))
+    }
+
+    /// The same where nothing else is under way: more than that is nonsense.
+    pub(super) fn hear_alone(&self, received: &[u8]) -> Option<Heard> {
+        let (heard, length) = self.hear(received)?;
+        Some(if length == received.len() { heard } else { Heard::Said(Err(garbled())) })
+    }
+
+    fn heard(&self, said: &Said<'_>) -> Heard {
+        match said {
+            Said::Script(replies) if replies.len() == self.jobs.len() => {
+                let decided = replies.iter().zip(&self.jobs).map(|(reply, job)| script::decision(reply, &job.call));
+                if let Ok(decided) = decided.collect() {
+                    return Heard::Decided(decided);
+                }
+                let mut replies: Vec<Value> = replies.iter().map(|reply| Value::BulkString(reply.to_vec())).collect();
+                let one = if replies.len() == 1 { replies.pop() } else { None };
+                Heard::Said(Ok(one.unwrap_or(Value::Array(replies))))
+            }
+            Said::Server(words) => {
+                let reply = redis::parse_redis_value(words).and_then(Value::extract_error);
+                Heard::Said(reply.map_err(|error| self.node.failure(self.link, &error)))
+            }
+            Said::Script(_) | Said::Nonsense => Heard::Said(Err(garbled())),
         }
     }
 
-    /// The reply, once it is there to its end. After one that is lost the connection is of no use.
-    pub(super) fn reply(&self) -> Option<Result<Value, Failure>> {
-        Some(match whole(&self.received)? {
-            Said::Script(reply) => Ok(Value::BulkString(reply.to_vec())),
-            Said::Server(words) => {
-                let reply = redis::parse_redis_value(words).and_then(Value::extract_error);
-                reply.map_err(|error| self.node.failure(self.link, &error))
-            }
-            Said::Nonsense => Err(lost("the server's reply was not understood")),
-        })
-    }
-
-    /// Sees to its deadline, and to a server that is silent; until when there is no need to again.
+    /// Sees to deadlines, and to a server that is silent; until when there is no need to again.
     ///
     /// # Errors
     /// It is not waited for any longer.
-    pub(super) fn look(&mut self) -> Result<Instant, Failure> {
+    pub(super) fn look(&mut self) -> Result<Instant> {
         let (now, silent, give_up) = (clock::instant(), self.begun + SILENCE, self.begun + LATE);
-        if self.job.is_due(now) {
-            self.job.expire();
-        }
+        self.jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);
         if now >= give_up {
-            return Err(Failure::Lost(timeout()));
+            return Err(timeout());
         }
         if now >= silent {
             self.node.drop_link(self.link);
         }
         let next = if now < silent { silent } else { give_up };
-        Ok(if self.job.is_awaited() { next.min(self.job.deadline) } else { next })
+        let awaited = self.jobs.iter().filter(|job| job.is_awaited()).map(|job| job.deadline);
+        Ok(awaited.fold(next, Instant::min))
     }
 
     /// Ends as nearly all do.
-    pub(super) fn end(self, decision: Reply) {
-        self.job.store.meters.batch_sizes.add(1);
-        self.job.settle(Ok(decision), clock::instant());
+    pub(super) fn end(self, decided: impl IntoIterator<Item = Reply>) {
+        let now = clock::instant();
+        self.count();
+        self.jobs.into_iter().zip(decided).for_each(|(job, reply)| job.settle(Ok(reply), now));
     }
 
-    /// Does what there is to do after whatever reply. On the I/O thread.
-    pub(super) fn conclude(self, reply: Result<Value, Failure>) {
-        let Trip { node, job, .. } = self;
-        if matches!(reply, Err(Failure::UnknownScript)) {
-            // It did not run.
-            tokio::spawn(job.alone());
-            return;
+    /// Does what there is to do after whatever reply, on the I/O thread.
+    pub(super) fn conclude(self, reply: std::result::Result<Value, Failure>) {
+        // Without that thread the jobs are dropped, which answers them.
+        let Ok(handle) = handle() else { return };
+        handle.spawn(async move {
+            if matches!(reply, Err(Failure::UnknownScript)) {
+                // It did not run.
+                self.jobs.into_iter().for_each(batch::send_alone);
+                return;
+            }
+            self.count();
+            let Trip { node, jobs, .. } = self;
+            if let Some(store) = jobs.first().map(|job| Arc::clone(&job.store)) {
+                batch::conclude(&store, &node, jobs, reply);
+            }
+        });
+    }
+
+    fn count(&self) {
+        if let Some(job) = self.jobs.first() {
+            job.store.meters.batch_sizes.add(self.jobs.len() as u64);
         }
-        job.store.meters.batch_sizes.add(1);
-        batch::conclude(&Arc::clone(&job.store), &node, vec![job], reply);
     }
 }
 
-pub(super) fn lost(why: impl std::fmt::Display) -> Failure {
-    Failure::Lost(unavailable(&why.to_string()))
+/// The connection has ended, or is of no use any more.
+pub(super) fn lost(why: impl std::fmt::Display) -> Error {
+    unavailable(&why.to_string())
+}
+
+fn garbled() -> Failure {
+    Failure::Lost(lost("the server's reply was not understood"))
 }
 
 /// A reply.
 #[derive(Debug, PartialEq)]
 enum Said<'a> {
-    /// What the script has returned.
-    Script(&'a [u8]),
+    /// What the script has returned: one text, or a list of them for a batch.
+    Script(SmallVec<[&'a [u8]; 1]>),
     /// What else a server has to say to one command, as it came.
     Server(&'a [u8]),
-    /// More or other than one reply. What comes next would be taken for the reply to the next check.
+    /// Something else, after which nothing can be told apart.
     Nonsense,
 }
 
-/// The reply, once it is there to its end.
-fn whole(received: &[u8]) -> Option<Said<'_>> {
-    let end = received.windows(2).position(|two| two == b"\r\n")?;
-    let (line, rest) = (&received[..end], &received[end + 2..]);
-    let length = line.strip_prefix(b"$").and_then(|length| std::str::from_utf8(length).ok()?.parse::<usize>().ok());
-    Some(match (length, line) {
-        (Some(length), _) if rest.len() < length.saturating_add(2) => return None,
-        (Some(length), _) if rest[length..] == *b"\r\n" => Said::Script(&rest[..length]),
-        (None, [b'-' | b'+' | b':', ..] | b"$-1") if rest.is_empty() => Said::Server(received),
-        _ => Said::Nonsense,
-    })
+/// The first reply and its length, once it is there to its end.
+fn next(received: &[u8]) -> Option<(Said<'_>, usize)> {
+    let mut rest = received;
+    let head = line(&mut rest)?;
+    let said = match head {
+        b"$-1" | [b'-' | b'+' | b':', ..] => Said::Server(&received[..received.len() - rest.len()]),
+        _ => match texts(head, &mut rest)? {
+            Some(texts) => Said::Script(texts),
+            None => Said::Nonsense,
+        },
+    };
+    Some((said, received.len() - rest.len()))
+}
+
+/// One text, or all of a list; inside, none for what is neither.
+fn texts<'a>(head: &[u8], rest: &mut &'a [u8]) -> Option<Option<SmallVec<[&'a [u8]; 1]>>> {
+    let Some(count) = number(head, b'*') else {
+        let text = match number(head, b'$') {
+            Some(length) => text(length, rest)?,
+            None => None,
+        };
+        return Some(text.map(|text| SmallVec::from_buf([text])));
+    };
+    let mut all = SmallVec::new();
+    for _ in 0..count {
+        let Some(length) = number(line(rest)?, b'$') else { return Some(None) };
+        match text(length, rest)? {
+            Some(text) => all.push(text),
+            None => return Some(None),
+        }
+    }
+    Some(Some(all))
+}
+
+/// Takes a line, without its end.
+fn line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let end = rest.windows(2).position(|two| two == b"\r\n")?;
+    let line = &rest[..end];
+    *rest = &rest[end + 2..];
+    Some(line)
+}
+
+/// Takes a text of some length; inside, none where it does not end there.
+fn text<'a>(length: usize, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    let (text, after) = rest.split_at_checked(length)?;
+    let (end, after) = after.split_at_checked(2)?;
+    *rest = after;
+    Some((end == b"\r\n").then_some(text))
+}
+
+fn number(line: &[u8], kind: u8) -> Option<usize> {
+    std::str::from_utf8(line.strip_prefix(&[kind])?).ok()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+
     use super::*;
 
     #[test]
     fn a_reply_is_read_once_it_is_whole() {
-        let bulk = b"$4\r\na\r\nb\r\n";
-        assert!((0..bulk.len()).all(|length| whole(&bulk[..length]).is_none()));
-        assert_eq!(whole(bulk), Some(Said::Script(b"a\r\nb")));
-        let error = b"-NOSCRIPT No matching script.\r\n";
-        assert!((0..error.len()).all(|length| whole(&error[..length]).is_none()));
-        assert_eq!(whole(error), Some(Said::Server(error)));
-        assert!(whole(b"$18446744073709551615\r\nab").is_none());
+        let replies: [(&[u8], Said<'_>); 5] = [
+            (b"$4\r\na\r\nb\r\n", Said::Script(smallvec![&b"a\r\nb"[..]])),
+            (b"*2\r\n$1\r\na\r\n$2\r\n\r\n\r\n", Said::Script(smallvec![&b"a"[..], &b"\r\n"[..]])),
+            (b"*0\r\n", Said::Script(smallvec![])),
+            (b"-NOSCRIPT No matching script.\r\n", Said::Server(b"-NOSCRIPT No matching script.\r\n")),
+            (b"$-1\r\n", Said::Server(b"$-1\r\n")),
+        ];
+        for (reply, said) in replies {
+            assert!((0..reply.len()).all(|length| next(&reply[..length]).is_none()), "{said:?}");
+            let followed = [reply, b"$1\r\n"].concat();
+            assert_eq!((next(reply), next(&followed)), (Some((said, reply.len())), next(reply)));
+        }
+        assert!(next(b"$18446744073709551615\r\nab").is_none());
     }
 
     #[test]
-    fn what_is_not_just_one_reply_is_not_taken_for_one() {
-        let nonsense: [&[u8]; 6] =
-            [b"$1\r\na\r\n$1\r\n", b"$1\r\nabc", b"*1\r\n", b">2\r\n", b"+OK\r\n+OK\r\n", b"$-2\r\n"];
-        assert!(nonsense.iter().all(|received| whole(received) == Some(Said::Nonsense)));
+    fn what_is_no_reply_is_not_taken_for_one() {
+        for received in [&b"$1\r\nabc"[..], b"*1\r\n:1\r\n", b"*1\r\n*0\r\n", b"*1\r\n$-1\r\n", b">2\r\n", b"$-2\r\n"] {
+            assert!(matches!(next(received), Some((Said::Nonsense, _))), "{received:?}");
+        }
     }
 }
