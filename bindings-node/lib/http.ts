@@ -68,6 +68,18 @@ export function linesOf(request: Headed, names: readonly string[]): string[] {
   })
 }
 
+const ACCEPT = ['accept']
+
+/**
+ * An admission as the request's `Accept` likes it best. Only a refusal has a form, so for others that header need be neither
+ * looked for nor told.
+ */
+export function accepted(admission: Admission, request: Headed): Admission {
+  if (admission.allowed) return admission
+  const lines = linesOf(request, ACCEPT).filter((_, at) => at % 2 === 1)
+  return lines.length === 0 ? admission : admission.accepting(lines.join(', '))
+}
+
 const ABSOLUTE = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i
 const AFTER_PATH = /[?#]/
 

@@ -5,7 +5,18 @@
 
 import type { Socket } from 'node:net'
 
-import { type Asks, ask, type Headed, type Identity, identity, linesOf, peerOf, type Telling, unasked } from './http.js'
+import {
+  accepted,
+  type Asks,
+  ask,
+  type Headed,
+  type Identity,
+  identity,
+  linesOf,
+  peerOf,
+  type Telling,
+  unasked,
+} from './http.js'
 import {
   type Admission,
   type Algorithm,
@@ -139,7 +150,6 @@ interface Bucket {
 
 /** So many different limits of one rule are kept ready. */
 const BUCKETS = 1_000
-const ACCEPT = ['accept']
 
 /** One rule, which judges whatever requests it is given. */
 export class OneRule {
@@ -186,7 +196,7 @@ export class OneRule {
 
   async judge(call: Call, incoming: Incoming): Promise<Judged> {
     const values: Record<string, string | Uint8Array | number> = {}
-    const told: Telling = { headers: linesOf(incoming, ACCEPT), values }
+    const told: Telling = { values }
     if (this.options.isKeyed) this.addKey(call.key, values)
     else told.peer = call.ip || null
     const cost = this.options.cost === 'told' ? costOf(call.cost) : this.units
@@ -273,7 +283,9 @@ function textOf(key: string | Uint8Array | number | undefined): string | undefin
 async function admitted(policy: Policy, request: Request, told: Telling, incoming: Incoming): Promise<Admission> {
   const before = admissions.get(incoming)
   if (before !== undefined) told.after = before
-  const admission = await policy.admit(request, told)
+  const answer = await policy.admit(request, told)
+  // Where headers were told, `Accept` was among them.
+  const admission = told.headers === undefined ? accepted(answer, incoming) : answer
   admissions.set(incoming, admission)
   return admission
 }

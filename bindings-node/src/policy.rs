@@ -243,7 +243,7 @@ impl Request {
 }
 
 /// A header's value as it was on the wire: Node makes a character of each of its bytes.
-fn wire(value: &str) -> Vec<u8> {
+pub(crate) fn wire(value: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = value.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
     bytes.unwrap_or_else(|| value.as_bytes().to_vec())
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use napi::bindgen_prelude::{Buffer, Function, FunctionRef};
+use napi::bindgen_prelude::{Buffer, BufferSlice, Function, FunctionRef};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status};
 use napi_derive::napi;
@@ -15,7 +15,7 @@ use crate::admission::{Admissions, Asked as AskedRequests, Kept};
 use crate::args::{number, whole};
 use crate::error::{Result, invalid};
 use crate::limiter::{Asked, Core};
-use crate::policy::PolicyCore;
+use crate::policy::{PolicyCore, wire};
 use crate::record::Record;
 use crate::watch;
 
@@ -155,6 +155,27 @@ impl Queue {
             });
             Ok(told.tell())
         })
+    }
+
+    /// Writes the admission at a place once more, into another chunk and to be kept there, its refusal as this `Accept` likes
+    /// it best. Tells where that ends; none if it does not fit.
+    #[napi]
+    pub fn accepting(
+        &self,
+        kept: &Kept,
+        place: u32,
+        accept: String,
+        mut chunk: BufferSlice<'_>,
+        into: &Kept,
+    ) -> Result<Option<u32>> {
+        let told = &mut *self.told.borrow_mut();
+        let admission = kept.admission(place)?.accepting(wire(&accept));
+        told.record.admission(0, 0, &admission, &mut told.names);
+        let end = told.record.write(&mut chunk, 0);
+        if end.is_some() {
+            into.all().borrow_mut().push(admission);
+        }
+        Ok(end.and_then(|end| u32::try_from(end).ok()))
     }
 
     /// Takes the log of a ticket: a time in microseconds since 1970, units, and so on.

@@ -1,6 +1,6 @@
 import type { NextFunction, Response } from 'express'
 
-import { identity, isPromise, linesOf, listen, refuse, setFields, type Telling } from '../http.js'
+import { accepted, identity, isPromise, listen, refuse, setFields, type Telling } from '../http.js'
 import type { Admission, Document, Policy, Request as Asked } from '../index.js'
 import { limitRule, ruleDocument } from '../rule-document.js'
 import { costOf, MOST } from '../setup.js'
@@ -25,7 +25,6 @@ interface Call {
   cost: number
 }
 
-const ACCEPT = ['accept']
 /** So many different limits of one rule are kept ready. */
 const LIMITS = 1_000
 
@@ -124,9 +123,7 @@ export class RuleLimit {
   private plain(request: Limited): Call {
     const { ip } = request
     if (this.checks.looks()) this.checks.address(request, ip)
-    const told: Telling = { peer: ip || null }
-    if (!this.answersItself) told.headers = linesOf(request, ACCEPT)
-    return { told, bucket: this.bucket, key: ip, cost: this.units }
+    return { told: { peer: ip || null }, bucket: this.bucket, key: ip, cost: this.units }
   }
 
   /** A document refuses a cost that its limit never admits; a limit that comes with a request refuses the request. */
@@ -155,8 +152,7 @@ export class RuleLimit {
 
   private plainOrKeyed(request: Limited): Call {
     if (!this.isKeyed) return this.plain(request)
-    const told: Telling = this.answersItself ? {} : { headers: linesOf(request, ACCEPT) }
-    return { told, bucket: this.bucket, key: undefined, cost: this.units }
+    return { told: {}, bucket: this.bucket, key: undefined, cost: this.units }
   }
 
   private hearKey(
@@ -202,7 +198,8 @@ export class RuleLimit {
   }
 
   /** Tells the response and the request of a decision. */
-  private decided(admission: Admission, call: Call, request: Limited, response: Response, next: NextFunction): boolean {
+  private decided(given: Admission, call: Call, request: Limited, response: Response, next: NextFunction): boolean {
+    const admission = accepted(given, request)
     const before = admissions.get(request)
     admissions.set(request, admission)
     const { name, requestPropertyName } = this.settings

@@ -136,6 +136,21 @@ impl Admission {
         self.judged.body.as_deref()
     }
 
+    /// The same with the body that the client likes best: for whoever tells `Accept` only where a refusal needs it. `accept` is
+    /// its lines, joined by commas. What may pass stays as it is. What there is to give back is for the new one to give.
+    #[must_use]
+    pub fn accepting(&self, accept: impl AsRef<[u8]>) -> Admission {
+        let judged = &self.judged;
+        let Some(cause) = judged.outcome.cause().filter(|_| !self.allowed()) else { return self.clone() };
+        let body = refusal::body(cause, judged.state.site.form, Some(accept.as_ref()), &judged.decisions);
+        let mut headers = judged.headers.clone();
+        for (name, value) in body.fields() {
+            headers.retain(|(other, _)| *other != name);
+            headers.push((name, value.to_owned()));
+        }
+        Admission { judged: Arc::new(Judged { headers, body: Some(body.text), ..judged.again() }) }
+    }
+
     /// What was decided: a decision for each key, those of an admission before this one first.
     #[must_use]
     pub fn decisions(&self) -> &[Decision] {
@@ -223,6 +238,7 @@ pub(super) struct Admit {
 }
 
 /// A key, and the rules that are decided on it together.
+#[derive(Clone)]
 pub(super) struct Group {
     key: Key,
     /// Its place in the route.
@@ -403,6 +419,20 @@ impl Judged {
 
     fn is_shadow(&self) -> bool {
         self.matched().is_some_and(|route| route.is_shadow)
+    }
+
+    /// The same, which has from now on what there is to give back.
+    fn again(&self) -> Judged {
+        Judged {
+            state: Arc::clone(&self.state),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            decisions: self.decisions.clone(),
+            earlier: self.earlier.clone(),
+            groups: self.groups.clone(),
+            settled: AtomicBool::new(self.settled.swap(true, Ordering::AcqRel)),
+            ..*self
+        }
     }
 
     /// Keys, and the rules that were decided on them, here or before.

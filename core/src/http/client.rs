@@ -7,7 +7,7 @@
 //!
 //! What cannot be read ends the walk where it is: rubbish is counted for the last who is known, never for somebody new.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -163,10 +163,25 @@ impl Client {
         let address = address.to_canonical();
         let (prefix, whole) = if address.is_ipv4() { (self.ipv4_prefix, 32) } else { (self.ipv6_prefix, 128) };
         if prefix == whole {
-            return address.to_string();
+            return match address {
+                IpAddr::V4(address) => ipv4(address),
+                IpAddr::V6(address) => address.to_string(),
+            };
         }
         IpNet::new(address, prefix).expect("the prefix was judged").trunc().to_string()
     }
+}
+
+/// As its `Display` has it, at a tenth of the instructions: most keys are such addresses.
+fn ipv4(address: Ipv4Addr) -> String {
+    let (mut text, mut digits) = (String::with_capacity("255.255.255.255".len()), itoa::Buffer::new());
+    for (place, octet) in address.octets().into_iter().enumerate() {
+        if place > 0 {
+            text.push('.');
+        }
+        text.push_str(digits.format(octet));
+    }
+    text
 }
 
 fn header(name: &str) -> Result<(String, Form)> {

@@ -4,7 +4,7 @@
 use sfv::{DictSerializer, Integer, KeyRef, ListSerializer, StringRef, key_ref};
 use sha2::Digest as _;
 
-use super::quota::{Quota, is_known, quotas, tightest, whole_seconds};
+use super::quota::{Quota, is_known, names, quotas, tightest, whole_seconds};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Subject;
@@ -17,6 +17,8 @@ const REMAINING: &KeyRef = key_ref("r");
 const TIME: &KeyRef = key_ref("t");
 /// So many bytes of a partition key tell keys apart, and fill their base64 whole.
 const PARTITION_KEY_BYTES: usize = 9;
+/// Most responses have no more fields, with those of a refusal's body.
+const USUAL: usize = 8;
 
 /// A field of a response: its name as it is commonly written, and its value in printable ASCII.
 pub(crate) type Field = (&'static str, String);
@@ -98,11 +100,11 @@ impl Fields {
     /// The fields of a response, by the request's decisions: one for each key. `now` is this process's clock, in
     /// microseconds since 1970; the store's may be another, so only times from now on are taken from decisions.
     pub(crate) fn of(&self, decisions: &[Decision], now: u64) -> Vec<Field> {
-        let mut fields = Vec::new();
+        let mut fields = Vec::with_capacity(USUAL);
         let quotas = quotas(decisions);
         if let Some(tightest) = tightest(&quotas) {
             match self.draft {
-                Some(Draft::Ten) => fields.extend(self.lists(&quotas)),
+                Some(Draft::Ten) => fields.extend(self.lists(&quotas, names(decisions))),
                 Some(Draft::Seven) => fields.extend(policies(&quotas).chain(dictionary(tightest))),
                 Some(Draft::Six) => fields.extend(policies(&quotas).chain(single_values(tightest))),
                 None => {}
@@ -116,11 +118,11 @@ impl Fields {
     }
 
     /// Revision 10: `"api";q=100;w=60` and `"api";r=50;t=30`.
-    fn lists(&self, quotas: &[Quota<'_>]) -> impl Iterator<Item = Field> {
+    fn lists(&self, quotas: &[Quota<'_>], names: impl Iterator<Item = String>) -> impl Iterator<Item = Field> {
         let (mut policies, mut limits) = (ListSerializer::new(), ListSerializer::new());
-        for quota in quotas {
+        for (quota, name) in quotas.iter().zip(names) {
             // Names are escaped, so each can be a string; one that could not would be left out rather than be wrong.
-            let Ok(name) = StringRef::from_str(&quota.name) else { continue };
+            let Ok(name) = StringRef::from_str(&name) else { continue };
             let policy = policies.bare_item(name);
             let policy = policy
                 .parameter(QUOTA, integer(quota.limit.limit()))

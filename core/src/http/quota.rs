@@ -14,8 +14,6 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// An enforced limit of a decision that knows its figures.
 pub(super) struct Quota<'a> {
-    /// Unique among all limits of the request, and printable ASCII.
-    pub(super) name: String,
     pub(super) limit: LimitDecision<'a>,
     pub(super) subject: &'a Subject,
 }
@@ -41,20 +39,33 @@ impl Quota<'_> {
 /// The limits that clients are told of, in the order written. Shadow limits are not theirs to know, and of a store that
 /// failed nothing is known.
 pub(super) fn quotas(decisions: &[Decision]) -> Vec<Quota<'_>> {
-    let limits = decisions.iter().flat_map(|decision| decision.limits().map(move |limit| (decision, limit)));
+    let limits = limits(decisions).filter(is_told);
+    limits.map(|(decision, limit)| Quota { limit, subject: decision.subject() }).collect()
+}
+
+/// The names of these quotas: each is unique among all limits of the request, and printable ASCII.
+pub(super) fn names(decisions: &[Decision]) -> impl Iterator<Item = String> {
     // Names come of all limits, so that none changes when another one is enforced, or its store fails.
-    let mut named: Vec<(&Decision, Quota<'_>)> = Vec::with_capacity(limits.size_hint().0);
+    let mut named: Vec<(String, bool)> = Vec::new();
+    let mut last: Option<(&Decision, &str)> = None;
     let mut place = 0;
-    for (decision, limit) in limits {
-        let follows = named
-            .last()
-            .is_some_and(|(before, last)| std::ptr::eq(*before, decision) && last.limit.rule() == limit.rule());
+    for (decision, limit) in limits(decisions) {
+        let follows = last.is_some_and(|(other, rule)| std::ptr::eq(other, decision) && rule == limit.rule());
         place = if follows { place + 1 } else { 1 };
+        last = Some((decision, limit.rule()));
         let name = unused(name(&limit, place), &named);
-        named.push((decision, Quota { name, limit, subject: decision.subject() }));
+        let is_told = is_told(&(decision, limit));
+        named.push((name, is_told));
     }
-    let told = named.into_iter().filter(|(decision, quota)| quota.limit.enforced() && is_known(decision));
-    told.map(|(_, quota)| quota).collect()
+    named.into_iter().filter(|(_, is_told)| *is_told).map(|(name, _)| name)
+}
+
+fn limits(decisions: &[Decision]) -> impl Iterator<Item = (&Decision, LimitDecision<'_>)> {
+    decisions.iter().flat_map(|decision| decision.limits().map(move |limit| (decision, limit)))
+}
+
+fn is_told((decision, limit): &(&Decision, LimitDecision<'_>)) -> bool {
+    limit.enforced() && is_known(decision)
 }
 
 /// The limit that speaks where only one can: the refusing one with the longest wait, of which never is the longest, or
@@ -89,8 +100,8 @@ fn name(limit: &LimitDecision<'_>, place: u32) -> String {
 
 /// The name, or with a number after it where another limit has it already: one rule on two keys, or a rule `api:2`
 /// beside the second limit of `api`.
-fn unused(name: String, named: &[(&Decision, Quota<'_>)]) -> String {
-    let is_used = |name: &str| named.iter().any(|(_, quota)| quota.name == name);
+fn unused(name: String, named: &[(String, bool)]) -> String {
+    let is_used = |name: &str| named.iter().any(|(other, _)| other == name);
     if !is_used(&name) {
         return name;
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::accept;
 use super::headers::retry_seconds;
-use super::quota::quotas;
+use super::quota::{names, quotas};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -127,8 +127,9 @@ fn problem(cause: Cause, retry_seconds: Option<u64>, decisions: &[Decision]) -> 
     let detail = cause.detail(retry_seconds);
     let mut members = json!({"type": kind, "title": title, "status": cause.status(), "detail": detail});
     if cause == Cause::Limited {
-        let refusing = quotas(decisions).into_iter().filter(|quota| !quota.limit.allowed());
-        members["violated-policies"] = refusing.map(|quota| quota.name).collect();
+        let quotas = quotas(decisions).into_iter().zip(names(decisions));
+        let refusing = quotas.filter(|(quota, _)| !quota.limit.allowed());
+        members["violated-policies"] = refusing.map(|(_, name)| name).collect();
     }
     members.to_string()
 }
