@@ -38,6 +38,8 @@ const LEFT = 1
 const LINES = 2
 
 const FOREVER = 2 ** 31 - 1
+/** And not a runtime that takes Node's place, whose event loop is another. */
+const IS_NODE = process.release?.name === 'node' && !('bun' in process.versions) && !('deno' in process.versions)
 /** Node's own: a test runner puts another into the module too. */
 const every = setInterval
 
@@ -46,7 +48,7 @@ const every = setInterval
  * once for however many answers have come. It keeps the loop running while a call is on its way, and not longer.
  */
 export class Loop {
-  readonly queue = new Queue(() => this.read(this.#drain()))
+  readonly queue = new Queue(() => this.read(this.#drain()), IS_NODE)
   #chunk = new Chunk()
   readonly #drain = this.queue.drainer() as () => number
   readonly #calls: (Call | undefined)[] = []

@@ -59,9 +59,10 @@ struct Told {
 
 #[napi]
 impl Queue {
-    /// `wake` is called on the loop's thread when there is something to drain. By itself it keeps no loop running.
+    /// `wake` is called on the loop's thread when there is something to drain. By itself it keeps no loop running. In Node the
+    /// loop reads; other runtimes have libuv's calls by name at most.
     #[napi(constructor)]
-    pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Queue> {
+    pub fn new(wake: Function<'_, (), ()>, is_node: bool) -> napi::Result<Queue> {
         lines::keep();
         let called = Rc::new(wake.create_ref()?);
         let wake: Waker = wake.build_threadsafe_function::<()>().weak::<true>().callee_handled::<false>().build()?;
@@ -69,7 +70,8 @@ impl Queue {
             // Where the loop has ended nobody is left to be woken.
             let _ = wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
         };
-        let completions = if watch::can_watch() { Completions::reading(wake) } else { Completions::new(wake) };
+        let completions =
+            if is_node && watch::can_watch() { Completions::reading(wake) } else { Completions::new(wake) };
         Ok(Queue { completions, told: Rc::default(), wake: called })
     }
 
@@ -170,6 +172,8 @@ impl Queue {
     ) -> Result<Option<u32>> {
         let told = &mut *self.told.borrow_mut();
         let admission = kept.admission(place)?.accepting(wire(&accept));
+        // Both are one from now on: what there is to give back is given once, whichever is asked.
+        kept.all().borrow_mut()[place as usize] = admission.clone();
         told.record.admission(0, 0, &admission, &mut told.names);
         let end = told.record.write(&mut chunk, 0);
         if end.is_some() {

@@ -1,5 +1,6 @@
 //! Sockets that Node's event loop watches. Node-API has no call for that, so libuv is asked itself; its calls for it are the
-//! same in all that Node 18 and later have. In a runtime that has Node-API alone nothing is watched: the I/O thread reads.
+//! same in all that Node 18 and later have. Another runtime is not asked: Bun has libuv's functions by name, and ends the
+//! process where most of them are called. There nothing is watched, and the I/O thread reads.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -7,7 +7,7 @@ import { Worker } from 'node:worker_threads'
 
 import { Limiter } from 'tidegate'
 import { beginNode, end, runNode, within } from './support/processes.mjs'
-import { own, prefix, shared } from './support/servers.mjs'
+import { asked, own, prefix, shared } from './support/servers.mjs'
 
 const redis = await shared('server')
 const stores = { memory: undefined, redis: redis.url }
@@ -135,4 +135,33 @@ test('a process that exits ends its workers, whose server hangs', async (t) => {
   const told = await ended
   await hurt.do('resume')
   assert.deepEqual(end(told), { code: 5, signal: null, err: '' })
+})
+
+test('each thread of an event loop has a connection of its own, which alone carries its checks, until it ends', async (t) => {
+  const server = await own(t, 'server')
+  const clients = async () => (await asked(new URL(server.url).port, 'CLIENT LIST')).split('\n')
+  const loops = async () => (await clients()).filter((client) => client.includes(' name=tidegate-loop '))
+  const until = async (count) => {
+    for (const started = Date.now(); (await loops()).length !== count; await turn()) {
+      assert.ok(Date.now() - started < PATIENCE_MS, `${(await loops()).length} connections instead of ${count}`)
+    }
+  }
+  const limiter = new Limiter({ rules: { a: '1000000/h' }, url: server.url, prefix: prefix(), deadline: '20s' })
+  await limiter.ready()
+  await limiter.check('a', 'first')
+  await until(1)
+  // The other connection tells the last command that came by it: now the script that is loaded.
+  await limiter.ready()
+  for (const count of [1, 3, 20, 500]) {
+    await Promise.all(Array.from({ length: count }, (_, user) => limiter.check('a', `${count}/${user}`)))
+  }
+  const others = (await clients()).filter((client) => client.includes(' name=tidegate '))
+  assert.ok(others.length > 0)
+  for (const other of others) assert.ok(!other.includes(' cmd=eval'), other)
+  const workers = await Promise.all([1, 2].map(() => begun({ url: server.url, prefix: prefix() })))
+  await until(3)
+  await Promise.all(workers.map((worker) => worker.terminate()))
+  await until(1)
+  limiter.close()
+  await until(0)
 })

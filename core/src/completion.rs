@@ -305,6 +305,11 @@ impl Drop for Rings {
 pub(crate) struct EventLoop(Weak<Shared>);
 
 impl EventLoop {
+    /// Whether the queue is there.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     /// Has the loop watch a socket; one that nobody watches is dropped.
     pub(crate) fn watch(&self, socket: LoopSocket) {
         let Some(shared) = self.0.upgrade() else { return };

@@ -311,6 +311,54 @@ fn a_loop_that_was_busy_past_the_deadline_learns_what_the_store_has_said() {
 }
 
 #[test]
+fn a_loop_that_was_busy_for_long_finds_its_connection_as_it_was() {
+    let server = Server::start();
+    let limiter = limiter(&server, PATIENCE);
+    let event_loop = Arc::new(EventLoop::new());
+    let way = Way::of(&event_loop);
+    way.begin(&server, &limiter);
+    let id = way.id(&server);
+    submitted(&limiter, &event_loop, "busy", 5);
+    // Longer than a silent server keeps its connections.
+    pass(Duration::from_millis(1_300));
+    let mut completed = Vec::new();
+    event_loop.turn(&mut completed);
+    assert_eq!(completed.len(), 5);
+    assert_eq!(way.origin(&limiter, "busy"), Origin::Store);
+    assert_eq!(way.id(&server), id);
+}
+
+#[test]
+fn a_cluster_that_has_forgotten_the_script_of_batches_learns_it_again() {
+    let cluster = Cluster::start();
+    let builder = Limiter::builder().url(&cluster.url()).prefix("taught").deadline(PATIENCE);
+    let limiter = builder.rule("r", "1000000/365d token_bucket").build().expect("the rule can be meant");
+    limiter.ready(PATIENCE).wait().expect("the servers are up");
+    let node = cluster.master_of(slot(b"taught:1:{first}"));
+    let event_loop = Arc::new(EventLoop::new());
+    Way::of(&event_loop).begin(node, &limiter);
+    let unknown =
+        || node.call::<String>("INFO errorstats").lines().find(|line| line.contains("NOSCRIPT")).map(str::to_owned);
+    let decided = || {
+        submitted(&limiter, &event_loop, "first", 3);
+        let mut completed = Vec::new();
+        eventually(PATIENCE, || {
+            event_loop.turn(&mut completed);
+            completed.len() == 3
+        });
+        completed
+            .into_iter()
+            .for_each(|one| assert_eq!(decision(one).expect("it can be meant").origin(), Origin::Store));
+    };
+    node.call::<()>("SCRIPT FLUSH");
+    decided();
+    let before = unknown();
+    assert!(before.is_some(), "it had forgotten it");
+    decided();
+    assert_eq!(unknown(), before);
+}
+
+#[test]
 fn what_a_loop_leaves_behind_is_given_back_and_its_connection_closed() {
     let server = Server::start();
     let limiter = limiter(&server, PATIENCE);

@@ -199,7 +199,8 @@ export class RuleLimit {
 
   /** Tells the response and the request of a decision. */
   private decided(given: Admission, call: Call, request: Limited, response: Response, next: NextFunction): boolean {
-    const admission = accepted(given, request)
+    const saysItself = this.answersItself && given.outcome === 'refused'
+    const admission = saysItself ? given : accepted(given, request)
     const before = admissions.get(request)
     admissions.set(request, admission)
     const { name, requestPropertyName } = this.settings
@@ -210,7 +211,7 @@ export class RuleLimit {
       return true
     }
     if (response.headersSent) return false
-    if (!this.answersItself || admission.outcome !== 'refused') refuse(response, admission, before)
+    if (!saysItself) refuse(response, admission, before)
     else this.answer(admission, before, request, response, next).catch((error: unknown) => fail(next, error))
     return false
   }

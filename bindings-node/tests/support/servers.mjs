@@ -121,8 +121,8 @@ export async function killOneMaster(url) {
   assert.fail('there is no master')
 }
 
-/** What a server answers to one command, or nothing if it ends. */
-async function asked(port, command) {
+/** What a server answers to one command, as far as that comes at once; nothing if it ends. */
+export async function asked(port, command) {
   const socket = connect(Number(port), '127.0.0.1')
   socket.write(`${command}\r\n`)
   const [answer] = await Promise.race([once(socket, 'data'), once(socket, 'close')])

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tidegate::Origin;
-use tidegate::http::Outcome;
+use tidegate::http::{Admission, Outcome};
 use tidegate_tests::servers::Server;
 
 use crate::policies::{Sure as _, policy};
@@ -165,4 +165,31 @@ fn no_key_is_logged_unless_that_is_asked_for() {
     assert!(seen("keys=ip,203.0.113.92") && !seen("203.0.113.91"));
     quiet.request("GET", "/ip").sure();
     assert!(seen("no_identity: route=ip rules=r missing=ip") && seen("WARN the client's address is not known"));
+}
+
+#[test]
+fn a_refusal_is_told_as_accept_likes_it_though_that_comes_late() {
+    let policy = policy("", RULES);
+    let admit = || policy.request("GET", "/ip").peer("203.0.113.7").sure();
+    let passed = admit();
+    assert_eq!(
+        (passed.accepting("text/plain").body(), passed.accepting("text/plain").headers()),
+        (None, passed.headers())
+    );
+    let told = policy.request("GET", "/ip").peer("203.0.113.7").header("accept", "text/plain").sure();
+    let unasked = admit();
+    assert_ne!(unasked.body(), told.body());
+    let late = unasked.accepting("text/plain");
+    assert_eq!((late.body(), late.status(), late.outcome()), (told.body(), told.status(), told.outcome()));
+    let names = |admission: &Admission| {
+        let mut names: Vec<&str> = admission.headers().iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names.join(" ")
+    };
+    assert_eq!(names(&late), names(&told), "each once");
+    let kind = late.headers().iter().find(|(name, _)| *name == "Content-Type").map(|(_, value)| &**value);
+    assert_eq!(kind, Some("text/plain; charset=utf-8"));
+    let shadow = || policy.request("GET", "/shadow").peer("203.0.113.7").sure();
+    shadow();
+    assert_eq!((shadow().outcome(), shadow().accepting("text/plain").body()), (Outcome::Refused, None));
 }

@@ -231,10 +231,8 @@ impl Queue {
             let jobs = std::mem::take(&mut state.jobs);
             drop(state);
             let left = relay::send(node, up, &reader, jobs);
-            if left.is_empty() {
-                return;
-            }
             state = self.state();
+            // Where nothing is left, its room is.
             let later = std::mem::replace(&mut state.jobs, left);
             state.jobs.extend(later);
         }
@@ -371,6 +369,20 @@ struct Batch {
     node: Arc<Node>,
     link: Link,
     jobs: Vec<Job>,
+}
+
+/// Sends jobs again of which the server did not know the script: with it, which it keeps.
+pub(super) async fn teach(node: Arc<Node>, mut jobs: Vec<Job>) {
+    drop_due(&mut jobs);
+    let store = jobs.first().map(|job| Arc::clone(&job.store));
+    match store.zip(node.up()) {
+        Some((store, link)) if jobs.len() > 1 && node.takes_batches(link.cluster) => {
+            let mut batch = Batch { store, node, link, jobs };
+            let outcome = batch.run(false).await;
+            conclude(&batch.store, &batch.node, batch.jobs, outcome);
+        }
+        _ => jobs.into_iter().for_each(send_alone),
+    }
 }
 
 impl Batch {

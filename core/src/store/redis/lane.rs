@@ -236,7 +236,7 @@ async fn heard(socket: &tokio::net::TcpStream, trip: &mut Trip, mut received: Ve
         if let Some(heard) = trip.hear_alone(&received) {
             return heard;
         }
-        let next = match trip.look() {
+        let next = match trip.look(clock::instant()) {
             Ok(next) => next,
             Err(error) => return lost(error),
         };

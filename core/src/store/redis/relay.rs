@@ -20,6 +20,7 @@ use super::trip::{self, Heard, ROOM, STALE_AFTER, Trip};
 use crate::clock;
 use crate::completion::{EventLoop, Rings};
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::io::{BEAT, Beats, handle};
 use crate::trace::Span;
 
@@ -38,6 +39,13 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
+    fn is_there(&self) -> bool {
+        match self {
+            Reader::IoThread => true,
+            Reader::Loop(event_loop) => event_loop.is_there(),
+        }
+    }
+
     /// What a server's list of clients calls the connection.
     fn connection(&self) -> &'static str {
         match self {
@@ -82,7 +90,11 @@ impl Relays {
             let making = (reader.clone(), State::Making(up.number));
             match place {
                 Some(place) => std::mem::replace(&mut all[place], making).1.end(),
-                None => all.push(making),
+                None => {
+                    // Of loops that have ended since.
+                    all.retain(|(reader, state)| reader.is_there() || !matches!(state, State::Resting(_)));
+                    all.push(making);
+                }
             }
             handle.spawn(make(Arc::clone(node), up.number, reader.clone(), Arc::clone(beats)));
         }
@@ -100,8 +112,16 @@ impl Relays {
         true
     }
 
+    /// One that has ended. If nothing was ever sent on it there is no use in making another soon.
     fn forget(&self, relay: &Arc<Relay>) {
-        self.all().retain(|(_, state)| !matches!(state, State::Up(other) if Arc::ptr_eq(other, relay)));
+        let is_it = |state: &State| matches!(state, State::Up(other) if Arc::ptr_eq(other, relay));
+        let was_used = relay.line().used.is_some();
+        let mut all = self.all();
+        if was_used {
+            all.retain(|(_, state)| !is_it(state));
+        } else if let Some((_, state)) = all.iter_mut().find(|(_, state)| is_it(state)) {
+            *state = State::Resting(clock::instant());
+        }
     }
 
     /// Lets go of the relays. What is under way on them is still waited for.
@@ -157,7 +177,6 @@ struct Relay {
 }
 
 /// What is under way, in its order, and what has come of it.
-#[derive(Default)]
 struct Line {
     trips: VecDeque<Trip>,
     /// What the socket had no room for: nothing else is sent before it.
@@ -165,6 +184,8 @@ struct Line {
     received: Vec<u8>,
     /// When anything was sent last.
     used: Option<Instant>,
+    /// To read into: to make it anew would be to fill it with zeros.
+    room: Box<[u8]>,
 }
 
 impl std::fmt::Debug for Relay {
@@ -189,7 +210,7 @@ async fn make(node: Arc<Node>, link: u64, reader: Reader, beats: Arc<Beats>) {
     let relay = Arc::new(Relay {
         socket,
         link,
-        line: Mutex::default(),
+        line: Mutex::new(Line::new()),
         sleeps: AtomicBool::new(false),
         called: Notify::new(),
         ended: AtomicBool::new(false),
@@ -197,7 +218,11 @@ async fn make(node: Arc<Node>, link: u64, reader: Reader, beats: Arc<Beats>) {
         beats,
     });
     if let Reader::Loop(event_loop) = &reader {
-        event_loop.watch(LoopSocket { relay: Arc::clone(&relay), event_loop: event_loop.clone() });
+        event_loop.watch(LoopSocket {
+            relay: Arc::clone(&relay),
+            event_loop: event_loop.clone(),
+            generation: fork::generation(),
+        });
     }
     if !node.relays.put(link, &reader, State::Up(Arc::clone(&relay))) {
         relay.end();
@@ -235,21 +260,20 @@ impl Drop for Keeper {
 pub struct LoopSocket {
     relay: Arc<Relay>,
     event_loop: EventLoop,
+    /// Of the process that it was made in: in a child that was forked it is the parent's.
+    generation: u64,
 }
 
 impl LoopSocket {
     /// Reads what has come, if anything has, without waiting. The answers are in the queue then, which is not woken for them:
-    /// [`drain`](crate::Completions::drain) it. False once the socket is done with; drop it.
+    /// [`drain`](crate::Completions::drain) it. False once the socket is done with, as it is in a forked child; drop it.
     #[must_use]
     pub fn read(&self) -> bool {
-        let _rung_by_none = Rings::but_for(&self.event_loop);
-        match self.relay.receive() {
-            Ok(()) => !self.relay.is_over(),
-            Err(error) => {
-                self.relay.fail(&error);
-                false
-            }
+        if self.generation != fork::generation() {
+            return false;
         }
+        let _rung_by_none = Rings::but_for(&self.event_loop);
+        self.relay.receive() && !self.relay.is_over()
     }
 }
 
@@ -264,8 +288,13 @@ impl AsFd for LoopSocket {
 
 impl Drop for LoopSocket {
     fn drop(&mut self) {
-        self.relay.is_watched.store(false, Ordering::SeqCst);
-        self.relay.end();
+        if self.generation == fork::generation() {
+            self.relay.is_watched.store(false, Ordering::SeqCst);
+            self.relay.end();
+        } else {
+            // The last one would touch the parent's runtime.
+            std::mem::forget(Arc::clone(&self.relay));
+        }
     }
 }
 
@@ -344,9 +373,10 @@ impl Relay {
             tokio::select! {
                 biased;
                 ready = self.readable() => {
-                    if let Err(error) = ready.and_then(|()| self.receive()) {
+                    if let Err(error) = ready {
                         return self.fail(&error);
                     }
+                    self.receive();
                 }
                 () = self.called.notified() => idle_beats = 0,
                 () = self.wait(next, idle_beats > IDLE_BEATS) => {}
@@ -363,13 +393,18 @@ impl Relay {
 
     /// Until when what is under way needs no looking after.
     fn look(&self) -> Result<Option<Instant>> {
-        let is_late = || self.line().trips.iter().any(Trip::is_late);
+        let now = clock::instant();
+        let is_late = || self.line().trips.iter().any(|trip| trip.is_late(now));
         if matches!(self.socket, Socket::OfLoop(_)) && (!self.is_watched() || is_late()) {
             // The loop has gone, or is busy: what is late may have been there for long.
-            self.receive()?;
+            self.receive();
         }
-        self.line().flush(&self.socket)?;
-        self.line().trips.iter_mut().map(Trip::look).reduce(|one, other| Ok(one?.min(other?))).transpose()
+        // Whoever is woken is so without the lock.
+        let _rung_once = Rings::begin();
+        let mut line = self.line();
+        // Where that fails, reading tells why.
+        let _ = line.flush(&self.socket);
+        line.trips.iter_mut().map(|trip| trip.look(now)).reduce(|one, other| Ok(one?.min(other?))).transpose()
     }
 
     async fn wait(&self, next: Option<Instant>, is_idle: bool) {
@@ -386,38 +421,45 @@ impl Relay {
         }
     }
 
-    /// Takes what has come, and tells whoever waits for it. On any thread.
-    ///
-    /// # Errors
-    /// The connection has ended, or is of no use any more.
-    fn receive(&self) -> Result<()> {
-        let (read, said, is_understood) = {
-            let mut line = self.line();
-            let (read, said) = (line.read(&self.socket), line.said());
-            (read, said, !line.trips.is_empty() || line.received.is_empty())
+    /// Takes what has come, and tells whoever waits for it. On any thread. False where the connection has ended, or is of no use
+    /// any more.
+    fn receive(&self) -> bool {
+        let mut line = self.line();
+        let read = line.read(&self.socket);
+        let said = line.said();
+        let lost = match said.last() {
+            Some((_, Heard::Said(Err(Failure::Lost(error))))) => Some(error.clone()),
+            _ if line.trips.is_empty() && !line.received.is_empty() => Some(trip::lost("the server spoke unasked")),
+            _ => read.err(),
         };
-        let mut outcome = if is_understood { read } else { Err(trip::lost("the server spoke unasked")) };
+        // Before anybody else can take what is left for a reply.
+        let unread = if lost.is_some() { self.abandon(&mut line) } else { VecDeque::new() };
+        drop(line);
         // A loop that waits for several of them is woken for all.
         let _rung_once = Rings::begin();
         for (trip, heard) in said {
             match heard {
                 Heard::Decided(decided) => trip.end(decided),
-                Heard::Said(reply) => {
-                    if let Err(Failure::Lost(error)) = &reply {
-                        outcome = Err(error.clone());
-                    }
-                    trip.conclude(reply);
-                }
+                Heard::Said(reply) => trip.conclude(reply),
             }
         }
-        outcome
+        let Some(error) = lost else { return true };
+        unread.into_iter().for_each(|trip| trip.conclude(Err(Failure::Lost(error.clone()))));
+        false
     }
 
     /// Ends what is under way: it is not known whether it ran.
     fn fail(&self, error: &Error) {
+        let unread = self.abandon(&mut self.line());
+        unread.into_iter().for_each(|trip| trip.conclude(Err(Failure::Lost(error.clone()))));
+    }
+
+    /// Ends, and takes what is under way: nothing that comes now is a reply to it.
+    fn abandon(&self, line: &mut Line) -> VecDeque<Trip> {
         self.end();
-        let trips = std::mem::take(&mut self.line().trips);
-        trips.into_iter().for_each(|trip| trip.conclude(Err(Failure::Lost(error.clone()))));
+        line.received.clear();
+        line.unsent.clear();
+        std::mem::take(&mut line.trips)
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -426,6 +468,11 @@ impl Relay {
 }
 
 impl Line {
+    fn new() -> Line {
+        let room = vec![0; 16 * ROOM].into();
+        Line { trips: VecDeque::new(), unsent: Vec::new(), received: Vec::new(), used: None, room }
+    }
+
     /// Whether the server has neither closed it nor said anything unasked, as far as is known: a loop that was busy has not
     /// looked.
     fn is_open(&mut self, socket: &Socket) -> bool {
@@ -435,10 +482,10 @@ impl Line {
 
     /// Sends commands: whether they are on their way, and be it in part.
     fn write(&mut self, socket: &Socket, mut commands: Vec<u8>) -> bool {
-        let Ok(count) = socket.write(&commands) else { return false };
+        let Ok(count @ 1..) = socket.write(&commands) else { return false };
         commands.drain(..count);
         self.unsent = commands;
-        count > 0
+        true
     }
 
     /// Sends the rest of what has been sent in part, as far as there is room now.
@@ -462,18 +509,18 @@ impl Line {
     /// # Errors
     /// The connection has ended.
     fn read(&mut self, socket: &Socket) -> Result<()> {
-        self.flush(socket)?;
-        let mut room = [0; 16 * ROOM];
+        // What has come before the connection ended is there all the same.
+        let flushed = self.flush(socket);
         loop {
-            match socket.read(&mut room) {
+            match socket.read(&mut self.room) {
                 Ok(0) => return Err(trip::lost("the server closed the connection")),
                 Ok(count) => {
-                    self.received.extend_from_slice(&room[..count]);
-                    if count < room.len() {
-                        return Ok(());
+                    self.received.extend_from_slice(&self.room[..count]);
+                    if count < self.room.len() {
+                        return flushed;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return flushed,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(trip::lost(error)),
             }
@@ -511,7 +558,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let socket = Socket::OfLoop(net::TcpStream::from(OwnedFd::from(near)));
         let commands: Vec<u8> = (0..8_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
-        let mut line = Line::default();
+        let mut line = Line::new();
         assert!(line.write(&socket, commands.clone()));
         assert!(!line.unsent.is_empty());
         let mut arrived = vec![0; commands.len()];

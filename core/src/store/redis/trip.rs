@@ -48,9 +48,10 @@ impl Trip {
         self.jobs.iter().any(|job| job.is_due(now))
     }
 
-    /// Whether any of it is, or has been.
-    pub(super) fn is_late(&self) -> bool {
-        self.is_due() || !self.jobs.iter().all(Job::is_awaited)
+    /// Whether looking after it would do something, so that its reply should be looked for first.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let is_waited_for = |job: &Job| job.is_awaited() && !job.is_due(now);
+        now >= self.begun + SILENCE || !self.jobs.iter().all(is_waited_for)
     }
 
     /// What the server has said, once that is there to its end, and how many bytes it takes.
@@ -88,8 +89,8 @@ impl Trip {
     ///
     /// # Errors
     /// It is not waited for any longer.
-    pub(super) fn look(&mut self) -> Result<Instant> {
-        let (now, silent, give_up) = (clock::instant(), self.begun + SILENCE, self.begun + LATE);
+    pub(super) fn look(&mut self, now: Instant) -> Result<Instant> {
+        let (silent, give_up) = (self.begun + SILENCE, self.begun + LATE);
         self.jobs.iter_mut().filter(|job| job.is_due(now)).for_each(Job::expire);
         if now >= give_up {
             return Err(timeout());
@@ -116,8 +117,7 @@ impl Trip {
         handle.spawn(async move {
             if matches!(reply, Err(Failure::UnknownScript)) {
                 // It did not run.
-                self.jobs.into_iter().for_each(batch::send_alone);
-                return;
+                return batch::teach(self.node, self.jobs).await;
             }
             self.count();
             let Trip { node, jobs, .. } = self;
