@@ -1,21 +1,11 @@
 import type { NextFunction, Request, Response } from 'express'
 
-import {
-  type Asks,
-  ask,
-  isPromise,
-  linesOf,
-  peerOf,
-  refuse,
-  setFields,
-  type Telling,
-  unasked,
-  wirePath,
-} from '../http.js'
+import { type Asks, ask, isPromise, linesOf, peerOf, refuse, setFields, type Telling, unasked } from '../http.js'
 import { type Admission, Policy, type Request as Asked } from '../index.js'
 import type { Checks } from './checks.js'
 import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import type { RoutesOptions } from './options.js'
+import { pathOf } from './path.js'
 
 /** The routes of a document: they choose the rules, whose they are, and what a refusal looks like. */
 export class RoutesLimit {
@@ -66,7 +56,7 @@ export class RoutesLimit {
     if (this.checks.looks()) this.checks.documentAddress(request, this.policy.needsHeaders)
     if (this.route !== undefined) return this.policy.named(request.method, this.route)
     // As it came, whatever it is mounted under: a router that this stands in has taken its own part off `url`.
-    return this.policy.request(request.method, wirePath(request.originalUrl))
+    return this.policy.request(request.method, pathOf(request.originalUrl))
   }
 
   private told(asked: Asked, request: Limited): Telling | Promise<Telling> {

@@ -3,9 +3,10 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import type { ExecutionContext } from '@nestjs/common'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 
+import { pathOf as expressPath } from '../express/path.js'
 import { pathOf as fastifyPath } from '../fastify/path.js'
 import { fieldsOf as fastifyFields } from '../fastify/rule.js'
-import { type Fields, refuse as refuseRaw, setRefusal, wirePath } from '../http.js'
+import { type Fields, refuse as refuseRaw, setRefusal } from '../http.js'
 import type { Admission } from '../index.js'
 
 /** A request as both platforms have it. Functions may say the platform's own type: `(request: FastifyRequest) => ...`. */
@@ -49,7 +50,7 @@ export function rawResponseOf({ response }: Exchange): ServerResponse {
 export function pathOf({ request }: Exchange): string {
   if (isFastify(request)) return fastifyPath(request)
   const { originalUrl, url } = request as PlatformRequest & { originalUrl?: string }
-  return wirePath(originalUrl ?? url)
+  return expressPath(originalUrl ?? url)
 }
 
 export function fieldsOf({ response }: Exchange): Fields {
