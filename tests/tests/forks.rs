@@ -170,3 +170,17 @@ fn p1_a_limiter_in_memory_is_copied_and_receipts_numbers_are_not() {
     assert_eq!(said.len(), 5);
     assert_eq!(said.iter().collect::<BTreeSet<_>>().len(), 5, "{said:?}");
 }
+
+#[test]
+fn a_child_leaves_the_sockets_of_its_parents_event_loop_alone() {
+    let server = Server::start();
+    let mut forker = Forker::start(&["sockets", &server.url(), "sockets"]);
+    assert_eq!(forker.line(), "ready");
+    server.pause();
+    forker.go_on();
+    assert_eq!(forker.line(), "left");
+    server.resume();
+    forker.go_on();
+    assert_eq!(forker.line(), "answered");
+    assert!(forker.rest().is_empty());
+}

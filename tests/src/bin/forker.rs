@@ -7,6 +7,7 @@
 //! forker inflight URL PREFIX LIMIT FORKS        fork again and again while other threads make calls of every kind
 //! forker halfway  URL PREFIX                    calls that were under way at the fork are awaited in the child
 //! forker queue    URL PREFIX                    a completion queue before and after a fork
+//! forker sockets  URL PREFIX                    an event loop that reads, forked with a check under way
 //! forker memory                                 state in memory, and receipts' numbers
 //! ```
 #![allow(clippy::print_stdout, reason = "its output is what it is run for")]
@@ -21,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, WaitOptions, waitpid};
-use tidegate::{Completions, Decision, Limiter, Origin, Outcome};
+use tidegate::{Completions, Decision, Limiter, LoopSocket, Origin, Outcome};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const THREADS: usize = 4;
@@ -37,6 +38,7 @@ fn main() {
         ["inflight", url, prefix, limit, forks] => inflight(&limiter(url, prefix, limit), number(forks)),
         ["halfway", url, prefix] => halfway(&limiter(url, prefix, "5"), url),
         ["queue", url, prefix] => queue(&limiter(url, prefix, "5")),
+        ["sockets", url, prefix] => sockets(&limiter(url, prefix, "5")),
         ["memory"] => memory(),
         _ => panic!("no such order: {arguments:?}"),
     }
@@ -302,6 +304,46 @@ fn queue(limiter: &Limiter) {
         assert_eq!(queue.pending(), 0);
     }
     say("done");
+}
+
+/// The child must take nothing of what is the parent's to read.
+fn sockets(limiter: &Limiter) {
+    let (waker, woken) = mpsc::channel();
+    let completions = Completions::reading(move || waker.send(()).unwrap_or(()));
+    let (mut sockets, mut completed) = (Vec::new(), Vec::new());
+    while sockets.is_empty() {
+        let begun = limiter.check("other", "first").submit(&completions, 0).expect("the call can be meant");
+        assert!(begun.is_none(), "a server is asked");
+        woken.recv_timeout(PATIENCE).expect("it is answered");
+        completions.drain(&mut completed);
+        sockets.extend(completions.sockets());
+    }
+    while completions.pending() > 0 {
+        sockets.retain(LoopSocket::read);
+        completions.drain(&mut completed);
+    }
+    say("ready");
+    wait_for_a_word();
+    completed.clear();
+    assert!(limiter.check("r", "k").submit(&completions, 1).expect("the call can be meant").is_none());
+    match fork() {
+        None => {
+            assert!(!sockets.iter().any(LoopSocket::read), "it is the parent's");
+            assert!(completions.sockets().is_empty());
+        }
+        Some(child) => {
+            end_of(child);
+            say("left");
+            wait_for_a_word();
+            while completed.is_empty() {
+                sockets.retain(LoopSocket::read);
+                completions.drain(&mut completed);
+            }
+            let Ok(Outcome::Decision(decision)) = &completed[0].result else { panic!("{:?}", completed[0].result) };
+            assert!(sure(decision));
+            say("answered");
+        }
+    }
 }
 
 fn memory() {
