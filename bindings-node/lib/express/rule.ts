@@ -201,7 +201,7 @@ export class RuleLimit {
   private decided(given: Admission, call: Call, request: Limited, response: Response, next: NextFunction): boolean {
     const saysItself = this.answersItself && given.outcome === 'refused'
     const admission = saysItself ? given : accepted(given, request)
-    const before = admissions.get(request)
+    const before = call.told.after ?? undefined
     admissions.set(request, admission)
     const { name, requestPropertyName } = this.settings
     request[requestPropertyName] = new RateLimitInfo(admission, name, call.key, this.subnet, call.cost)

@@ -28,8 +28,10 @@ use crate::trace::Span;
 
 /// How long there is none after an attempt to make one has failed.
 const REST: Duration = Duration::from_secs(5);
-/// So many beats the I/O thread looks after deadlines when there are none: one second's.
-const IDLE_BEATS: u32 = 200;
+/// How long the I/O thread looks after deadlines when there are none.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often it looks after those of a loop, which is otherwise left alone: to be woken costs as much as a check.
+const LOOK: Duration = Duration::from_millis(25);
 /// The most runs of the script under way where a loop reads. What is more is left to the I/O thread, which works beside it.
 const MOST_UNDER_WAY: usize = 8;
 
@@ -41,6 +43,14 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
+    /// How long it may be until a check that has left is looked after.
+    fn looks_after(&self) -> Duration {
+        match self {
+            Reader::IoThread => BEAT,
+            Reader::Loop(_) => LOOK,
+        }
+    }
+
     fn is_there(&self) -> bool {
         match self {
             Reader::IoThread => true,
@@ -268,8 +278,7 @@ impl Drop for LoopSocket {
 
 /// Sends checks of one store on their node's relay, in their order. What it does not take is given back.
 pub(super) fn send(node: &Arc<Node>, up: Up, reader: &Reader, jobs: VecDeque<Job>) -> VecDeque<Job> {
-    // Deadlines are looked after at each beat.
-    let soon = clock::instant() + 2 * BEAT;
+    let soon = clock::instant() + 2 * reader.looks_after();
     let Some(first) = jobs.front().filter(|_| jobs.iter().all(|job| job.deadline >= soon)) else { return jobs };
     let Some(relay) = node.relays.get(node, up, reader, &first.store.beats) else { return jobs };
     // Whoever hears of spans is not to be called under the lock.
@@ -331,13 +340,15 @@ impl Relay {
 
     /// Looks after what is under way until the relay has ended. On the I/O thread.
     async fn keep(&self) {
-        let mut idle_beats = 0;
+        let mut idle_since = None;
         while !self.is_over() {
             let next = match self.look() {
                 Ok(next) => next,
                 Err(error) => return self.fail(&error),
             };
-            idle_beats = if next.is_some() { 0 } else { idle_beats + 1 };
+            let now = clock::instant();
+            idle_since = if next.is_some() { None } else { idle_since.or(Some(now)) };
+            let is_idle = idle_since.is_some_and(|since| now >= since + IDLE);
             tokio::select! {
                 biased;
                 ready = self.readable() => {
@@ -346,8 +357,8 @@ impl Relay {
                     }
                     self.receive();
                 }
-                () = self.called.notified() => idle_beats = 0,
-                () = self.wait(next, idle_beats > IDLE_BEATS) => {}
+                () = self.called.notified() => idle_since = None,
+                () = self.wait(next, is_idle) => {}
             }
         }
     }
@@ -376,16 +387,21 @@ impl Relay {
     }
 
     async fn wait(&self, next: Option<Instant>, is_idle: bool) {
-        match next {
-            Some(next) if next < clock::instant() + BEAT => tokio::time::sleep_until(next.into()).await,
-            None if is_idle => {
+        let look = clock::instant() + LOOK;
+        match (next, &self.socket) {
+            (Some(next), Socket::OfLoop(_)) => tokio::time::sleep_until(next.min(look).into()).await,
+            (Some(next), Socket::OfIoThread(_)) if next < clock::instant() + BEAT => {
+                tokio::time::sleep_until(next.into()).await;
+            }
+            (None, _) if is_idle => {
                 self.sleeps.store(true, Ordering::SeqCst);
                 // What was sent before it could tell that nobody looks.
                 if self.line().trips.is_empty() {
                     std::future::pending::<()>().await;
                 }
             }
-            _ => self.beats.next().await,
+            (None, Socket::OfLoop(_)) => tokio::time::sleep_until(look.into()).await,
+            (_, Socket::OfIoThread(_)) => self.beats.next().await,
         }
     }
 
