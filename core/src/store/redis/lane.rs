@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::batch::Job;
 use super::failure::Failure;
+use super::job::Job;
 use super::node::Node;
 use super::trip::{self, Heard, ROOM, STALE_AFTER, Trip};
 use crate::blocking::{self, LONGEST_ERRAND};

@@ -15,8 +15,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use self::line::{Line, Socket};
-use super::batch::{self, Job};
+use super::batch;
 use super::failure::Failure;
+use super::job::Job;
 use super::node::{Node, Up};
 use super::trip::{self, Heard, Trip};
 use crate::clock;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use smallvec::SmallVec;
 
-use super::batch::{self, Job};
+use super::batch;
 use super::failure::{Failure, unavailable};
+use super::job::Job;
 use super::node::Node;
 use super::{LATE, SILENCE, script, timeout};
 use crate::clock;
