@@ -149,7 +149,7 @@ impl Queue {
                         Err(error) => told.failed(ticket, error),
                         Ok(request) => {
                             if let Some(done) = request.submit(&completions, ticket).transpose() {
-                                told.ended(ticket, done.map(|admission| Outcome::Admission(Box::new(admission))));
+                                told.ended(ticket, done.map(|admission| Outcome::Admission(admission)));
                             }
                         }
                     }
@@ -237,7 +237,7 @@ impl Told {
             self.at = end;
             match came {
                 Came::Ended(Ok(Outcome::Admission(admission))) => {
-                    self.kept.borrow_mut().push(*admission);
+                    self.kept.borrow_mut().push(admission);
                 }
                 Came::Ended(Ok(Outcome::Log(log))) => {
                     self.logs.insert(ticket, log);

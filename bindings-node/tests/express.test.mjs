@@ -282,6 +282,58 @@ for (const [version, express] of Object.entries(VERSIONS)) {
       assert.equal(outcome, 'allowed')
     })
 
+    test('figures are seen from wherever the request is seen', async (t) => {
+      const [app, part] = [express(), express()]
+      const limitOf = (request) => request.rateLimit?.limit ?? null
+      part.use(rateLimit({ limit: 3 }), (request, response, next) => {
+        response.locals.seen = [request, new Proxy(request, {}), Object.create(request)].map(limitOf)
+        next()
+      })
+      app.use('/part', part)
+      app.use((request, response) => response.json([...(response.locals.seen ?? []), limitOf(request)]))
+      const where = await serve(t, app)
+      for (const [path, seen] of [
+        ['/part', [3, 3, 3, 3]],
+        ['/', [null]],
+        ['/part', [3, 3, 3, 3]],
+      ]) {
+        assert.deepEqual(JSON.parse((await send(where, { path })).body), seen, path)
+      }
+    })
+
+    test('whoever sets the figures’ property last is read', async (t) => {
+      const app = express()
+      // On the prototype, where no figures are kept: a name that is taken.
+      app.request.taken = 'theirs'
+      for (const property of ['rateLimit', 'taken']) {
+        const set = (value) => (request, response, next) => {
+          request[property] = value
+          next()
+        }
+        const read = (request, response, next) => {
+          ;(response.locals.read ??= []).push(request[property].limit ?? request[property])
+          next()
+        }
+        const limiter = rateLimit({ limit: 9, requestPropertyName: property })
+        app.use(`/${property}`, set('before'), read, limiter, read, set('after'), read)
+      }
+      app.use((request, response) => response.json(response.locals.read))
+      const where = await serve(t, app)
+      for (const path of ['/rateLimit', '/rateLimit', '/taken', '/taken']) {
+        assert.deepEqual(JSON.parse((await send(where, { path })).body), ['before', 9, 'after'], path)
+      }
+      assert.equal(app.request.taken, 'theirs')
+    })
+
+    test('a request that is of no application has its figures as its own', async () => {
+      const [request, response] = [
+        { ip: '192.0.2.1', headers: {} },
+        { getHeader() {}, setHeader() {} },
+      ]
+      await new Promise((resolve) => rateLimit({ limit: 9 })(request, response, resolve))
+      assert.deepEqual([Object.hasOwn(request, 'rateLimit'), request.rateLimit.limit], [true, 9])
+    })
+
     test('resetKey and getKey, by address and by key', async (t) => {
       const limiter = rateLimit({ limit: 1 })
       const where = await serve(t, application(limiter))

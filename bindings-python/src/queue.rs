@@ -81,7 +81,7 @@ fn answer(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyAny>> {
     match outcome {
         Outcome::Decision(decision) => Decision::from(decision).into_bound_py_any(py),
         Outcome::Refunded(refunded) => Ok(PyBool::new(py, refunded).to_owned().into_any()),
-        Outcome::Admission(admission) => Admission(*admission).into_bound_py_any(py),
+        Outcome::Admission(admission) => Admission(admission).into_bound_py_any(py),
         Outcome::Counted(counted) => Counted(counted).into_bound_py_any(py),
         Outcome::Log(log) => entries(log).into_bound_py_any(py),
         _ => Ok(py.None().into_bound(py)),

@@ -121,7 +121,7 @@ impl Answer {
             },
             Ok(Outcome::Refunded(is_so)) => Answer::Refunded { is_so },
             Ok(Outcome::Counted(counted)) => Answer::Counting { counted: counted.into() },
-            Ok(Outcome::Admission(admission)) => Answer::Admitted { admission: Admission::of(*admission) },
+            Ok(Outcome::Admission(admission)) => Answer::Admitted { admission: Admission::of(admission) },
             // A log is never asked for here.
             Ok(_) => Answer::Done,
             Err(error) => Answer::Failed { failure: Failure::from(&error) },

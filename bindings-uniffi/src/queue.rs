@@ -191,7 +191,7 @@ impl Queue {
                     }
                 }
                 let admitted = request.submit(to, ticket)?;
-                Ok(admitted.map(|admission| Answer::of(Ok(Outcome::Admission(Box::new(admission))), None)))
+                Ok(admitted.map(|admission| Answer::of(Ok(Outcome::Admission(admission)), None)))
             }
             Ask::Ready { timeout_ms } => {
                 policy.ready(duration(timeout_ms)?).submit(to, ticket)?;

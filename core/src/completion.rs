@@ -81,7 +81,7 @@ pub enum Outcome {
     /// The requests in a log.
     Log(Vec<LogEntry>),
     /// Of a request that a policy was asked to admit.
-    Admission(Box<Admission>),
+    Admission(Admission),
 }
 
 /// A call that was submitted, and can be called off. To drop it changes nothing.
@@ -440,7 +440,7 @@ impl From<Decision> for Outcome {
 
 impl From<Admission> for Outcome {
     fn from(admission: Admission) -> Outcome {
-        Outcome::Admission(Box::new(admission))
+        Outcome::Admission(admission)
     }
 }
 

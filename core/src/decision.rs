@@ -250,6 +250,11 @@ impl Decision {
         (0..self.limits.len()).map(|index| self.at(index))
     }
 
+    /// Whether it is of this very plan.
+    pub(crate) fn is_of(&self, plan: &Arc<Plan>) -> bool {
+        Arc::ptr_eq(&self.plan, plan)
+    }
+
     /// Who was limited, as it stands in stored keys.
     pub(crate) fn subject(&self) -> &Subject {
         &self.subject

@@ -37,7 +37,7 @@ const MAX_KEY: usize = 64 * 1024;
 /// assert_ne!(Key::parts(["a,b", "c"]), Key::parts(["a", "b,c"]));
 /// # let _ = (plain, parts);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     escaped: Escaped,
     /// The bytes that were given; 0 where nothing was, or one part of several is empty.
@@ -104,14 +104,8 @@ impl Key {
 impl<T: AsRef<[u8]> + ?Sized> From<&T> for Key {
     fn from(bytes: &T) -> Key {
         let bytes = bytes.as_ref();
-        // Most keys need no escape at all.
-        let escaped = if are_plain(bytes) {
-            Escaped::from_slice(bytes)
-        } else {
-            let mut escaped = Escaped::new();
-            escape(bytes, &mut escaped);
-            escaped
-        };
+        let mut escaped = Escaped::new();
+        escape(bytes, &mut escaped);
         Key { escaped, length: bytes.len() }
     }
 }
@@ -129,8 +123,22 @@ impl From<&Key> for Key {
 }
 
 /// A key in the form in which it is stored: printable, without braces and colons.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Subject(Escaped);
+
+/// As derived, but at once: a SmallVec clones byte by byte.
+impl Clone for Key {
+    fn clone(&self) -> Key {
+        Key { escaped: Escaped::from_slice(&self.escaped), length: self.length }
+    }
+}
+
+/// As derived, but at once.
+impl Clone for Subject {
+    fn clone(&self) -> Subject {
+        Subject(Escaped::from_slice(&self.0))
+    }
+}
 
 impl std::fmt::Debug for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -248,8 +256,17 @@ fn are_plain(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |plain, byte| plain & PLAIN[usize::from(*byte)])
 }
 
-#[cold]
 fn escape(bytes: &[u8], into: &mut Escaped) {
+    // Most keys need no escape at all.
+    if are_plain(bytes) {
+        into.extend_from_slice(bytes);
+    } else {
+        escape_each(bytes, into);
+    }
+}
+
+#[cold]
+fn escape_each(bytes: &[u8], into: &mut Escaped) {
     for &byte in bytes {
         if is_plain(byte) {
             into.push(byte);

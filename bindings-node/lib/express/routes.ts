@@ -6,13 +6,14 @@ import type { Checks } from './checks.js'
 import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import type { RoutesOptions } from './options.js'
 import { pathOf } from './path.js'
+import { Property } from './property.js'
 
 /** The routes of a document: they choose the rules, whose they are, and what a refusal looks like. */
 export class RoutesLimit {
   private readonly policy: Policy
   private readonly isOwn: boolean
   private readonly asks: Asks<Request>
-  private readonly property: string
+  private readonly property: Property
   private readonly route: string | undefined
 
   constructor(
@@ -24,7 +25,7 @@ export class RoutesLimit {
     this.policy = policy instanceof Policy ? policy : new Policy(policy)
     this.asks = { user, values, answers }
     this.route = route
-    this.property = options.requestPropertyName ?? 'rateLimit'
+    this.property = new Property(options.requestPropertyName ?? 'rateLimit')
     if (route !== undefined) this.policy.named('GET', route)
     const missing = unasked(this.policy, this.asks)
     if (missing.length === 0) return
@@ -87,7 +88,7 @@ export class RoutesLimit {
     const before = admissions.get(request)
     admissions.set(request, admission)
     const { outcome } = admission
-    if (outcome !== 'unlimited' && outcome !== 'exempt') request[this.property] = new RateLimitInfo(admission)
+    if (outcome !== 'unlimited' && outcome !== 'exempt') this.property.set(request, new RateLimitInfo(admission))
     if (!admission.allowed) return refuse(response, admission, before)
     // A client that goes away before it has its answer has had the work done: only a response settles.
     response.once('finish', () => void admission.settle(response.statusCode))

@@ -9,6 +9,7 @@ import { ipKeyGenerator } from './address.js'
 import { type Checks, SetupError } from './checks.js'
 import { admissions, fail, type Limited, RateLimitInfo } from './info.js'
 import { type Of, type Settings } from './options.js'
+import { Property } from './property.js'
 import { watch } from './returns.js'
 
 /** A policy of one rule, and the request that is admitted again and again. */
@@ -47,6 +48,7 @@ export class RuleLimit {
   private readonly answersItself: boolean
   /** How much of a key is told that is an address. */
   private readonly subnet: number | false | undefined
+  private readonly property: Property
 
   constructor(
     private readonly settings: Settings,
@@ -54,6 +56,7 @@ export class RuleLimit {
     answersItself: boolean,
   ) {
     const { policy, name, limit, cost, ipv6Subnet, keyGenerator, clock } = settings
+    this.property = new Property(settings.requestPropertyName)
     this.answersItself = answersItself
     this.store = storeOf(settings)
     this.isKeyed = keyGenerator !== undefined || typeof ipv6Subnet === 'function'
@@ -203,8 +206,7 @@ export class RuleLimit {
     const admission = saysItself ? given : accepted(given, request)
     const before = call.told.after ?? undefined
     admissions.set(request, admission)
-    const { name, requestPropertyName } = this.settings
-    request[requestPropertyName] = new RateLimitInfo(admission, name, call.key, this.subnet, call.cost)
+    this.property.set(request, new RateLimitInfo(admission, this.settings.name, call.key, this.subnet, call.cost))
     if (admission.allowed) {
       if (this.returns) watch(this.settings, admission, request, response)
       if (!response.headersSent) setFields(response, admission, before)

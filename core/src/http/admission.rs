@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::headers::KeptPolicies;
 use super::policy::State;
 use super::refusal::{self, Cause};
 use super::several::{self, Asked, all, receipts};
@@ -279,6 +280,9 @@ impl Admit {
 
     /// The keys, each once: rules of one key are decided together, and none twice.
     pub(super) fn groups(self, found: Vec<Group>, cost: u64) -> Admit {
+        if self.before.is_none() && found.len() < 2 {
+            return Admit { groups: found, cost, ..self };
+        }
         let mut groups: Vec<Group> = Vec::with_capacity(found.len());
         for group in found {
             let before = self.before.iter().flat_map(|before| before.decided_in(&self.state));
@@ -327,17 +331,20 @@ impl Admit {
         let admitted = move |decision| completion::Outcome::from(self.concluded([decision]));
         let done = one.check(&state, cost).submit_then(to, ticket, Box::new(admitted))?;
         Ok(done.and_then(|(decision, then)| match then(decision) {
-            completion::Outcome::Admission(admission) => Some(*admission),
+            completion::Outcome::Admission(admission) => Some(admission),
             _ => None,
         }))
     }
 
     /// What becomes of the request, now that what is to be decided of it is.
-    fn concluded(self, own: impl IntoIterator<Item = Decision>) -> Admission {
+    fn concluded(self, own: impl IntoIterator<Item = Decision, IntoIter: ExactSizeIterator>) -> Admission {
+        let own = own.into_iter();
         let before = self.before.iter();
         // Clients are not told of shadows.
         let told = before.clone().filter(|before| !before.is_shadow());
-        let mut decisions: Vec<Decision> = told.flat_map(|before| before.decisions()).cloned().collect();
+        let count: usize = told.clone().map(|before| before.decisions().len()).sum();
+        let mut decisions = Vec::with_capacity(count + own.len());
+        decisions.extend(told.flat_map(|before| before.decisions()).cloned());
         let decided = before.flat_map(|before| before.decided_in(&self.state));
         let earlier: Vec<_> = decided.map(|(key, rules)| (key.clone(), rules.to_vec())).collect();
         let before = decisions.len();
@@ -379,7 +386,7 @@ impl Admit {
 
     fn asked(&self, group: &Group) -> Result<Asked> {
         let plan = match (&group.rules, self.route) {
-            (None, Some(route)) => Arc::clone(&self.state.plans[route][group.place]),
+            (None, Some(route)) => Arc::clone(&self.state.plans[route][group.place].plan),
             _ => self.state.limiter.plan_of(self.rules(group))?,
         };
         Ok(Asked { key: group.key.clone(), plan })
@@ -447,9 +454,21 @@ impl Judged {
         &self.decisions[self.before..]
     }
 
+    /// What responses say of the rules, where all that was decided are those of one group.
+    fn policies(&self) -> Option<&KeptPolicies> {
+        match (&self.groups[..], &self.decisions[..]) {
+            ([Group { rules: None, place, .. }], [decision]) if self.before == 0 => {
+                let planned = &self.state.plans[self.route?][*place];
+                // And not what stands in for them while the store fails.
+                decision.is_of(&planned.plan).then_some(&planned.policies)
+            }
+            _ => None,
+        }
+    }
+
     fn answer(&mut self, request: &Lines) {
         let site = &self.state.site;
-        self.headers = site.fields.of(&self.decisions, self.state.now());
+        self.headers = site.fields.of(&self.decisions, self.state.now(), self.policies());
         if let Some(cause) = self.outcome.cause() {
             let accept = site.lines(request, "accept").collect::<Vec<_>>().join(&b", "[..]);
             let accept = (!accept.is_empty()).then_some(&accept[..]);

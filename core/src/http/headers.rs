@@ -1,7 +1,9 @@
 //! What every response says of its limits: the fields of the IETF's draft
 //! (draft-ietf-httpapi-ratelimit-headers) in one of three revisions, `X-RateLimit-*`, and `Retry-After`.
 
-use sfv::{DictSerializer, Integer, KeyRef, ListSerializer, StringRef, key_ref};
+use std::sync::OnceLock;
+
+use sfv::{DictSerializer, Integer, KeyRef, ListSerializer, ParameterSerializer, StringRef, key_ref};
 use sha2::Digest as _;
 
 use super::quota::{Quota, is_known, names, quotas, tightest, whole_seconds};
@@ -20,8 +22,14 @@ const PARTITION_KEY_BYTES: usize = 9;
 /// Most responses have no more fields, with those of a refusal's body.
 const USUAL: usize = 8;
 
+/// An item of a list that is being told.
+type Parameters<'a> = ParameterSerializer<&'a mut String>;
+
 /// A field of a response: its name as it is commonly written, and its value in printable ASCII.
 pub(crate) type Field = (&'static str, String);
+
+/// What `RateLimit-Policy` says of some rules, once it has been said: it is the same in every response.
+pub(super) type KeptPolicies = OnceLock<Option<String>>;
 
 /// Which fields responses have, besides `Retry-After`, which every refusal has that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,16 +106,24 @@ impl Fields {
     }
 
     /// The fields of a response, by the request's decisions: one for each key. `now` is this process's clock, in
-    /// microseconds since 1970; the store's may be another, so only times from now on are taken from decisions.
-    pub(crate) fn of(&self, decisions: &[Decision], now: u64) -> Vec<Field> {
+    /// microseconds since 1970; the store's may be another, so only times from now on are taken from decisions. `kept` is of
+    /// the rules of the only decision.
+    pub(crate) fn of(&self, decisions: &[Decision], now: u64, kept: Option<&KeptPolicies>) -> Vec<Field> {
         let mut fields = Vec::with_capacity(USUAL);
         let quotas = quotas(decisions);
         if let Some(tightest) = tightest(&quotas) {
-            match self.draft {
-                Some(Draft::Ten) => fields.extend(self.lists(&quotas, names(decisions))),
-                Some(Draft::Seven) => fields.extend(policies(&quotas).chain(dictionary(tightest))),
-                Some(Draft::Six) => fields.extend(policies(&quotas).chain(single_values(tightest))),
-                None => {}
+            if let Some(draft) = self.draft {
+                let policies = || self.policies(draft, &quotas, decisions);
+                let policies = match kept.filter(|_| !self.partition_key) {
+                    Some(kept) => kept.get_or_init(policies).clone(),
+                    None => policies(),
+                };
+                fields.extend(policies.map(|policies| (POLICY, policies)));
+                match draft {
+                    Draft::Ten => fields.extend(self.limits(&quotas, decisions)),
+                    Draft::Seven => fields.extend(dictionary(tightest)),
+                    Draft::Six => fields.extend(single_values(tightest)),
+                }
             }
             if let Some(reset) = self.x_ratelimit {
                 fields.extend(reset.fields(tightest, now));
@@ -117,29 +133,46 @@ impl Fields {
         fields
     }
 
-    /// Revision 10: `"api";q=100;w=60` and `"api";r=50;t=30`.
-    fn lists(&self, quotas: &[Quota<'_>], names: impl Iterator<Item = String>) -> impl Iterator<Item = Field> {
-        let (mut policies, mut limits) = (ListSerializer::new(), ListSerializer::new());
-        for (quota, name) in quotas.iter().zip(names) {
+    /// The value of `RateLimit-Policy`; in revision 10 `"api";q=100;w=60`.
+    fn policies(&self, draft: Draft, quotas: &[Quota<'_>], decisions: &[Decision]) -> Option<String> {
+        match draft {
+            Draft::Ten => self.list(quotas, decisions, |quota, policy| {
+                let policy = policy.parameter(QUOTA, integer(quota.limit.limit()));
+                policy.parameter(WINDOW, integer(quota.window_seconds()))
+            }),
+            Draft::Seven | Draft::Six => unnamed_policies(quotas),
+        }
+    }
+
+    /// Revision 10: `"api";r=50;t=30`.
+    fn limits(&self, quotas: &[Quota<'_>], decisions: &[Decision]) -> Option<Field> {
+        let limits = self.list(quotas, decisions, |quota, limit| {
+            let limit = limit.parameter(REMAINING, integer(quota.limit.remaining()));
+            match quota.reset_seconds() {
+                Some(seconds) => limit.parameter(TIME, integer(seconds)),
+                None => limit,
+            }
+        });
+        limits.map(|limits| ("RateLimit", limits))
+    }
+
+    /// Revision 10: an item for each quota, with the parameters that `tell` gives it.
+    fn list(
+        &self,
+        quotas: &[Quota<'_>],
+        decisions: &[Decision],
+        tell: impl for<'a> Fn(&Quota<'_>, Parameters<'a>) -> Parameters<'a>,
+    ) -> Option<String> {
+        let mut list = ListSerializer::new();
+        for (quota, name) in quotas.iter().zip(names(decisions)) {
             // Names are escaped, so each can be a string; one that could not would be left out rather than be wrong.
             let Ok(name) = StringRef::from_str(&name) else { continue };
-            let policy = policies.bare_item(name);
-            let policy = policy
-                .parameter(QUOTA, integer(quota.limit.limit()))
-                .parameter(WINDOW, integer(quota.window_seconds()));
-            let mut limit = limits.bare_item(name).parameter(REMAINING, integer(quota.limit.remaining()));
-            if let Some(seconds) = quota.reset_seconds() {
-                limit = limit.parameter(TIME, integer(seconds));
-            }
+            let item = tell(quota, list.bare_item(name));
             if self.partition_key {
-                let digest = partition_key(quota.subject);
-                let _ = policy.parameter(PARTITION_KEY, &digest[..]);
-                let _ = limit.parameter(PARTITION_KEY, &digest[..]);
+                let _ = item.parameter(PARTITION_KEY, &partition_key(quota.subject)[..]);
             }
         }
-        [(POLICY, policies.finish()), ("RateLimit", limits.finish())]
-            .into_iter()
-            .filter_map(|(name, list)| Some((name, list?)))
+        list.finish()
     }
 }
 
@@ -175,7 +208,7 @@ pub(crate) fn retry_seconds(decisions: &[Decision]) -> Option<u64> {
 }
 
 /// Revisions 6 and 7: `100;w=60`. They forbid two policies of one quota, so the longest window speaks for those.
-fn policies(quotas: &[Quota<'_>]) -> impl Iterator<Item = Field> {
+fn unnamed_policies(quotas: &[Quota<'_>]) -> Option<String> {
     let mut told: Vec<(u32, u64)> = Vec::with_capacity(quotas.len());
     for quota in quotas {
         let (limit, window) = (quota.limit.limit(), quota.window_seconds());
@@ -188,7 +221,7 @@ fn policies(quotas: &[Quota<'_>]) -> impl Iterator<Item = Field> {
     for (limit, window) in told {
         let _ = list.bare_item(integer(limit)).parameter(WINDOW, integer(window));
     }
-    list.finish().map(|list| (POLICY, list)).into_iter()
+    list.finish()
 }
 
 /// Revision 7: `limit=100, remaining=50, reset=30`. It wants the reset, so without one there is no field.
@@ -289,7 +322,7 @@ mod tests {
     fn one_rule_on_two_keys_has_two_names() {
         let limiter = limiter(&[("api", "5/m; 9/h")]);
         let check = |kind: &str| limiter.check("api", Key::parts([kind, "a"])).wait().unwrap();
-        let fields = default_fields().of(&[check("user"), check("ip")], NOW);
+        let fields = default_fields().of(&[check("user"), check("ip")], NOW, None);
         let limits = "\"api\";r=4;t=60, \"api:2\";r=8;t=3600, \"api#2\";r=4;t=60, \"api:2#2\";r=8;t=3600";
         assert_eq!(field(&fields, "RateLimit").as_deref(), Some(limits));
     }
@@ -303,7 +336,7 @@ mod tests {
             .collect();
         let rules: Vec<(&str, &str)> = rules.iter().map(|(name, limits)| (&**name, &**limits)).collect();
         let decision = limiter(&rules).check_all(["r1", "r2"], "a").wait().unwrap();
-        let list = field(&default_fields().of(&[decision], NOW), POLICY).unwrap();
+        let list = field(&default_fields().of(&[decision], NOW, None), POLICY).unwrap();
         let names: std::collections::HashSet<&str> =
             list.split(", ").map(|item| item.split(';').next().unwrap()).collect();
         assert_eq!(names.len(), 64);
@@ -333,7 +366,7 @@ mod tests {
 
     #[test]
     fn nothing_is_told_without_decisions() {
-        assert_eq!(default_fields().of(&[], NOW), []);
+        assert_eq!(default_fields().of(&[], NOW, None), []);
         assert_eq!(retry_seconds(&[]), None);
     }
 
@@ -352,7 +385,7 @@ mod tests {
             (vec![limiter.check("short", "b").wait().unwrap(), short], Some(10)),
         ] {
             assert_eq!(retry_seconds(&decisions), seconds);
-            let fields = default_fields().of(&decisions, NOW);
+            let fields = default_fields().of(&decisions, NOW, None);
             assert_eq!(field(&fields, "Retry-After"), seconds.map(|seconds| seconds.to_string()));
             let reset = seconds.map(|seconds| (NOW / 1_000_000 + seconds).to_string());
             assert_eq!(field(&fields, "X-RateLimit-Reset"), reset, "the tightest waits as long");

@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use smallvec::SmallVec;
+
 use super::client::Client;
 use super::forwarded;
 use super::invalid;
@@ -146,7 +148,7 @@ impl KeySource {
 
     /// The key of a request whose values `value` tells.
     pub(crate) fn key(&self, mut value: impl FnMut(&Source) -> Value) -> Found {
-        let mut parts: Vec<(&Source, Vec<u8>)> = Vec::with_capacity(self.parts.len());
+        let mut parts: SmallVec<[(&Source, Vec<u8>); 1]> = SmallVec::new();
         for part in &self.parts {
             let mut found = None;
             for source in part {

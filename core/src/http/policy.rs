@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::admission::LOG;
+use super::headers::KeptPolicies;
 use super::invalid;
 use super::metrics::{Counts, PolicyMetrics, Totals};
 use super::request::Request;
@@ -63,7 +64,7 @@ pub(super) struct State {
     pub(super) site: Arc<Site>,
     pub(super) limiter: Limiter,
     /// Of each route and each of its groups.
-    pub(super) plans: Vec<Vec<Arc<Plan>>>,
+    pub(super) plans: Vec<Vec<Planned>>,
     /// Of each route.
     pub(super) counts: Vec<Arc<Counts>>,
     /// Of every route that there ever was, by name and whether it only reports: what comes again goes on.
@@ -71,6 +72,12 @@ pub(super) struct State {
     pub(super) totals: Arc<Totals>,
     document: Document,
     clock: Clock,
+}
+
+/// The rules of a group, ready to be decided, and what responses say of them.
+pub(super) struct Planned {
+    pub(super) plan: Arc<Plan>,
+    pub(super) policies: KeptPolicies,
 }
 
 /// A file that is looked at while requests come. There is no thread for it, which a fork would end.
@@ -326,7 +333,9 @@ impl State {
         if site.is_empty() {
             return Err(invalid("the document has no routes; write [[routes]] with path and rules, or [http.default]"));
         }
-        let plans = |route: &Route| route.groups.iter().map(|group| limiter.plan_of(&group.rules)).collect();
+        let planned =
+            |rules: &Vec<String>| Ok(Planned { plan: limiter.plan_of(rules)?, policies: KeptPolicies::default() });
+        let plans = |route: &Route| route.groups.iter().map(|group| planned(&group.rules)).collect();
         let plans = site.routes.iter().map(plans).collect::<Result<_>>()?;
         let mut counted = before.map(|before| before.counted.clone()).unwrap_or_default();
         let mut counts =

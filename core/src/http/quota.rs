@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use smallvec::SmallVec;
 
 use crate::decision::{Decision, LimitDecision, Origin};
 use crate::key::Subject;
@@ -38,7 +39,7 @@ impl Quota<'_> {
 
 /// The limits that clients are told of, in the order written. Shadow limits are not theirs to know, and of a store that
 /// failed nothing is known.
-pub(super) fn quotas(decisions: &[Decision]) -> Vec<Quota<'_>> {
+pub(super) fn quotas(decisions: &[Decision]) -> SmallVec<[Quota<'_>; 1]> {
     let limits = limits(decisions).filter(is_told);
     limits.map(|(decision, limit)| Quota { limit, subject: decision.subject() }).collect()
 }

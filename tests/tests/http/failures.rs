@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::Origin;
 use tidegate::http::Outcome;
 use tidegate_tests::limiters::timed;
-use tidegate_tests::servers::Server;
+use tidegate_tests::servers::{Server, eventually};
 
 use crate::policies::{Sure as _, document, text};
 
@@ -62,4 +62,29 @@ fn a_route_of_several_keys_answers_within_one_deadline() {
     assert_eq!(outcome, Outcome::Unavailable, "one that denies is enough");
     // Both steps have 200 ms together; the rest is for a machine that is slow.
     assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+/// What was told of the whole limit must not be told of a share, nor the other way round.
+#[test]
+fn policies_are_those_of_the_share_while_local_decides() {
+    for starts_down in [false, true] {
+        let server = Server::start();
+        if starts_down {
+            server.kill();
+        }
+        let policy = policy(&server, &rules("local", "").replace("\"local\"", "\"local\", share = 5"));
+        let told = |origin: Origin| {
+            let admission = policy.request("GET", "/").peer("203.0.113.7").sure();
+            let field = admission.headers().iter().find(|(name, _)| *name == "RateLimit-Policy")?;
+            (admission.decisions()[0].origin() == origin).then(|| field.1.clone())
+        };
+        let [whole, share] = ["\"r\";q=5;w=3600", "\"r\";q=1;w=3600"].map(str::to_owned);
+        if !starts_down {
+            assert_eq!(told(Origin::Store).as_ref(), Some(&whole));
+            server.kill();
+        }
+        assert_eq!(told(Origin::Local).as_ref(), Some(&share));
+        server.restart();
+        eventually(Duration::from_secs(20), || told(Origin::Store).as_ref() == Some(&whole));
+    }
 }

@@ -1,7 +1,5 @@
 //! What goes into the script and what comes out of it; `lua/decide.lua` documents both.
 
-use std::io::Write as _;
-
 use redis::Cmd;
 use sha1::Digest as _;
 use smallvec::SmallVec;
@@ -39,7 +37,7 @@ impl Script {
 
     /// EVALSHA of some keys and arguments, or EVAL where the server does not know the script.
     pub(super) fn command(&self, known: bool, request: &Request) -> Cmd {
-        let mut command = self.begin(known, request.keys.len());
+        let mut command = self.begin(known, request.keys.len(), std::iter::once(request));
         for key in &request.keys {
             command.arg(key);
         }
@@ -54,7 +52,7 @@ impl Script {
         cluster: bool,
         requests: impl Iterator<Item = &'a Request> + Clone,
     ) -> Cmd {
-        let mut command = self.begin(known, usize::from(cluster));
+        let mut command = self.begin(known, usize::from(cluster), requests.clone());
         if let Some(first) = requests.clone().next().filter(|_| cluster) {
             command.arg(&first.keys[0]);
         }
@@ -68,10 +66,15 @@ impl Script {
         command
     }
 
-    fn begin(&self, known: bool, keys: usize) -> Cmd {
+    /// The script and the number of its keys, with room for what follows.
+    fn begin<'a>(&self, known: bool, keys: usize, requests: impl Iterator<Item = &'a Request>) -> Cmd {
         let (name, script) = if known { ("EVALSHA", &self.hash) } else { ("EVAL", &self.text) };
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(keys);
+        let (count, size) = requests.fold((HEAD, HEAD_SIZE + script.len()), |(count, size), request| {
+            let keys: usize = request.keys.iter().map(String::len).sum();
+            (count + 2 + request.keys.len(), size + DIGITS + keys + request.arguments.len())
+        });
+        let mut command = Cmd::with_capacity(count, size);
+        command.arg(name).arg(script).arg(keys);
         command
     }
 
@@ -81,6 +84,11 @@ impl Script {
         command
     }
 }
+
+/// The most arguments before those of requests, how long they are but for the script, and how long a count of keys is.
+const HEAD: usize = 5;
+const HEAD_SIZE: usize = 256;
+const DIGITS: usize = 2;
 
 /// One call of the script: the stored keys, all in one slot, and the packed arguments.
 #[derive(Debug, Default)]
@@ -153,8 +161,8 @@ impl Request {
         self.arguments.extend_from_slice(&cost.to_le_bytes()[..3]);
         self.push_number(window);
         self.push_number(extra);
-        // What is written into memory cannot fail.
-        let _ = write!(self.arguments, "{life}\0");
+        self.arguments.extend_from_slice(itoa::Buffer::new().format(life).as_bytes());
+        self.arguments.push(0);
         self.keys.push(key);
     }
 

@@ -70,8 +70,7 @@ impl Trip {
     fn heard(&self, said: &Said<'_>) -> Heard {
         match said {
             Said::Script(replies) if replies.len() == self.jobs.len() => {
-                let decided = replies.iter().zip(&self.jobs).map(|(reply, job)| script::decision(reply, &job.call));
-                if let Ok(decided) = decided.collect() {
+                if let Some(decided) = self.decided(replies) {
                     return Heard::Decided(decided);
                 }
                 let mut replies: Vec<Value> = replies.iter().map(|reply| Value::BulkString(reply.to_vec())).collect();
@@ -84,6 +83,15 @@ impl Trip {
             }
             Said::Script(_) | Said::Nonsense => Heard::Said(Err(garbled())),
         }
+    }
+
+    /// What the script has decided, if all of it can be read.
+    fn decided(&self, replies: &[&[u8]]) -> Option<SmallVec<[Reply; 1]>> {
+        let mut decided = SmallVec::with_capacity(replies.len());
+        for (reply, job) in replies.iter().zip(&self.jobs) {
+            decided.push(script::decision(reply, &job.call).ok()?);
+        }
+        Some(decided)
     }
 
     /// Sees to deadlines, and to a server that is silent; until when there is no need to again.
@@ -178,7 +186,8 @@ fn texts<'a>(head: &[u8], rest: &mut &'a [u8]) -> Option<Option<SmallVec<[&'a [u
         };
         return Some(text.map(|text| SmallVec::from_buf([text])));
     };
-    let mut all = SmallVec::new();
+    // No more than can have come.
+    let mut all = SmallVec::with_capacity(count.min(rest.len() / EMPTY.len() + 1));
     for _ in 0..count {
         let Some(length) = number(line(rest)?, b'$') else { return Some(None) };
         match text(length, rest)? {
@@ -188,6 +197,9 @@ fn texts<'a>(head: &[u8], rest: &mut &'a [u8]) -> Option<Option<SmallVec<[&'a [u
     }
     Some(Some(all))
 }
+
+/// The shortest text.
+const EMPTY: &[u8] = b"$0\r\n\r\n";
 
 /// Takes a line, without its end.
 fn line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
