@@ -1,13 +1,14 @@
--- One call, its keys in KEYS; or many in turn, each seeing the writes of those before it: the number of a call's keys,
--- the keys, its packed arguments, and so on. Packed arguments are longer than any number. A call that fails spoils no
--- other's answer.
-local arguments = ARGV[1]
-if #arguments > 3 then return decide(KEYS, 1, arguments, 1, 0) end
-local replies, at = {}, 1
-while at < #ARGV do
-  local number = tonumber(ARGV[at])
-  local done, reply = pcall(decide, ARGV, at + 1, ARGV[at + number + 1], 1, 0)
-  replies[#replies + 1] = done and reply or 'Y' .. (type(reply) == 'table' and reply.err or tostring(reply))
-  at = at + number + 2
+-- One call, its keys in KEYS and its packed arguments alone in ARGV; or many in turn, each seeing the writes of those
+-- before it: the number of a call's keys unless it has one, the keys, its packed arguments, and so on. Keys and packed
+-- arguments are longer than any number. A call that fails spoils no other's answer.
+local all = #ARGV
+if all == 1 then return decide(KEYS, 1, ARGV[1], 1, 0) end
+local replies, count, at = {}, 0, 1
+while at < all do
+  local number = 1
+  if #ARGV[at] < 4 then number, at = tonumber(ARGV[at]), at + 1 end
+  local done, reply = pcall(decide, ARGV, at, ARGV[at + number], 1, 0)
+  count, at = count + 1, at + number + 1
+  replies[count] = done and reply or 'Y' .. (type(reply) == 'table' and reply.err or tostring(reply))
 end
 return replies

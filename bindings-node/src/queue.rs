@@ -1,5 +1,5 @@
-//! The completion queue of one event loop. When something comes to the empty queue, core's I/O thread wakes the loop;
-//! then the loop's own thread drains it.
+//! The completion queue of one event loop. In Node the loop reads its own sockets, and drains what has come so. What the I/O
+//! thread answers wakes the loop, which drains it; in other runtimes that is all of it.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -149,7 +149,7 @@ impl Queue {
                         Err(error) => told.failed(ticket, error),
                         Ok(request) => {
                             if let Some(done) = request.submit(&completions, ticket).transpose() {
-                                told.ended(ticket, done.map(|admission| Outcome::Admission(admission)));
+                                told.ended(ticket, done.map(Outcome::Admission));
                             }
                         }
                     }

@@ -2,7 +2,7 @@
 //! same in all that Node 18 and later have. Another runtime is not asked: Bun has libuv's functions by name, and ends the
 //! process where most of them are called. There nothing is watched, and the I/O thread reads.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ struct Uv {
     close: unsafe extern "C" fn(*mut c_void, OnClosed),
 }
 
-/// Node's own libuv, if this is Node.
+/// libuv's functions, by their names. That they are there does not make it Node's: ask that first.
 fn uv() -> Option<&'static Uv> {
     static UV: OnceLock<Option<Uv>> = OnceLock::new();
     UV.get_or_init(|| {
@@ -66,8 +66,8 @@ struct Watch {
     socket: LoopSocket,
     /// Takes what has come.
     wake: Rc<FunctionRef<(), ()>>,
-    /// With room for what libuv keeps in it.
-    handle: Box<[u128]>,
+    /// With room for what libuv keeps and changes in it.
+    handle: Box<[UnsafeCell<u128>]>,
     /// Has Node wait, where it ends, until the handle is closed.
     hook: Cell<sys::napi_async_cleanup_hook_handle>,
     is_closing: Cell<bool>,
@@ -85,11 +85,11 @@ pub(crate) fn watch(env: &Env, socket: LoopSocket, wake: &Rc<FunctionRef<(), ()>
         env: env.raw(),
         socket,
         wake: Rc::clone(wake),
-        handle: vec![0; size.div_ceil(size_of::<u128>())].into(),
+        handle: (0..size.div_ceil(size_of::<u128>())).map(|_| UnsafeCell::new(0)).collect(),
         hook: Cell::new(ptr::null_mut()),
         is_closing: Cell::new(false),
     });
-    let handle = watch.handle.as_ptr().cast_mut().cast::<c_void>();
+    let handle = watch.handle();
     // SAFETY: the handle has room for a uv_poll_t, and neither moves nor goes before `closed`; this is the loop's thread.
     if unsafe { (uv.poll_init)(event_loop, handle, fd) } != 0 {
         return;
@@ -109,40 +109,46 @@ pub(crate) fn watch(env: &Env, socket: LoopSocket, wake: &Rc<FunctionRef<(), ()>
 }
 
 impl Watch {
+    fn handle(&self) -> *mut c_void {
+        self.handle.as_ptr().cast_mut().cast()
+    }
+
     /// Ends it, soon.
     #[allow(unsafe_code, reason = "libuv takes addresses")]
     fn close(&self) {
         if !self.is_closing.replace(true) {
             // SAFETY: the handle was made, and is closed once.
-            unsafe { (self.uv.close)(self.handle.as_ptr().cast_mut().cast(), closed) };
+            unsafe { (self.uv.close)(self.handle(), closed) };
         }
     }
 
     /// Has JavaScript take what has come, as a callback of Node's own: what waits for promises runs when it returns.
     #[allow(unsafe_code, reason = "Node-API takes addresses")]
     fn tell(&self) {
+        // JavaScript may run the loop, and so end the watch, before it returns.
+        let (raw, wake) = (self.env, Rc::clone(&self.wake));
         let (mut scope, mut global, mut result, mut error) =
             (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         // SAFETY: the environment is there as long as libuv calls back, and this is its thread.
         unsafe {
-            if sys::napi_open_handle_scope(self.env, &raw mut scope) != sys::Status::napi_ok {
+            if sys::napi_open_handle_scope(raw, &raw mut scope) != sys::Status::napi_ok {
                 return;
             }
-            let env = Env::from_raw(self.env);
-            if let Ok(wake) = self.wake.borrow_back(&env)
-                && sys::napi_get_global(self.env, &raw mut global) == sys::Status::napi_ok
+            let env = Env::from_raw(raw);
+            if let Ok(wake) = wake.borrow_back(&env)
+                && sys::napi_get_global(raw, &raw mut global) == sys::Status::napi_ok
             {
                 let context = ptr::null_mut();
                 let wake = napi::JsValue::raw(&wake);
-                let called = sys::napi_make_callback(self.env, context, global, wake, 0, ptr::null(), &raw mut result);
+                let called = sys::napi_make_callback(raw, context, global, wake, 0, ptr::null(), &raw mut result);
                 // What has been thrown is of a listener to the log, or of nobody: as in any callback, nobody catches it.
                 if called == sys::Status::napi_pending_exception
-                    && sys::napi_get_and_clear_last_exception(self.env, &raw mut error) == sys::Status::napi_ok
+                    && sys::napi_get_and_clear_last_exception(raw, &raw mut error) == sys::Status::napi_ok
                 {
-                    sys::napi_fatal_exception(self.env, error);
+                    sys::napi_fatal_exception(raw, error);
                 }
             }
-            sys::napi_close_handle_scope(self.env, scope);
+            sys::napi_close_handle_scope(raw, scope);
         }
     }
 }

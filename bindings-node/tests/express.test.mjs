@@ -283,21 +283,30 @@ for (const [version, express] of Object.entries(VERSIONS)) {
     })
 
     test('figures are seen from wherever the request is seen', async (t) => {
-      const [app, part] = [express(), express()]
+      const part = express()
       const limitOf = (request) => request.rateLimit?.limit ?? null
       part.use(rateLimit({ limit: 3 }), (request, response, next) => {
         response.locals.seen = [request, new Proxy(request, {}), Object.create(request)].map(limitOf)
         next()
       })
-      app.use('/part', part)
-      app.use((request, response) => response.json([...(response.locals.seen ?? []), limitOf(request)]))
-      const where = await serve(t, app)
-      for (const [path, seen] of [
-        ['/part', [3, 3, 3, 3]],
-        ['/', [null]],
-        ['/part', [3, 3, 3, 3]],
-      ]) {
-        assert.deepEqual(JSON.parse((await send(where, { path })).body), seen, path)
+      part.use('/alone', (request, response) => response.json(response.locals.seen))
+      const served = await serve(t, part)
+      assert.deepEqual(JSON.parse((await send(served, { path: '/alone' })).body), [3, 3, 3])
+      // One in several, and one that was served alone before: Express changes the prototype of its requests.
+      const whole = [express(), express()]
+      for (const app of whole) app.use('/part', part)
+      for (const app of whole) {
+        app.use(({ ...request }, response, next) =>
+          next('rateLimit' in request ? new Error('it is its own') : undefined),
+        )
+        app.use((request, response) => response.json([...(response.locals.seen ?? []), limitOf(request)]))
+        const where = await serve(t, app)
+        for (const [path, seen] of [
+          ['/part', [3, 3, 3, 3]],
+          ['/', [null]],
+        ]) {
+          assert.deepEqual(JSON.parse((await send(where, { path })).body), seen, path)
+        }
       }
     })
 

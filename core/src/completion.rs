@@ -20,8 +20,8 @@ use crate::trace::Span;
 
 /// Results for a thread that must not be called, such as an event loop of another language: for bindings.
 ///
-/// A call is submitted with a number, its ticket. What was not known at once comes to the queue from another thread,
-/// and the queue wakes the loop, which drains it: once for however many have come since.
+/// A call is submitted with a number, its ticket. What was not known at once comes to the queue later, and the queue wakes
+/// the loop, which drains it: once for however many have come since.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -129,10 +129,11 @@ impl Completions {
 
     /// The queue of a loop that also watches sockets. Checks that are submitted to it are sent at once by the thread that
     /// submits them, on sockets of the loop's own: one for each server. Where the loop reads their answers too, no other
-    /// thread is woken for them. What a socket has no room for goes the way of other queues, and so does all of it over TLS.
+    /// thread is woken for them; the I/O thread looks after deadlines, forty times a second. What is more than eight runs of the
+    /// script under way goes the way of other queues, and so does all of it over TLS.
     ///
-    /// Where `wake` has been called there may be [`sockets`](Completions::sockets) to be watched from then on. To read late is
-    /// no failure of the store: at a check's deadline the I/O thread looks first whether its answer has come.
+    /// `wake` is also called for each socket: there are [`sockets`](Completions::sockets) to be watched from then on. To read
+    /// late is no failure of the store: at a check's deadline the I/O thread looks first whether its answer has come.
     pub fn reading(wake: impl Fn() + Send + Sync + 'static) -> Completions {
         Completions::of(Box::new(wake), true)
     }
@@ -271,27 +272,32 @@ impl Rings {
     }
 
     fn of(but_for: Option<EventLoop>) -> Option<Rings> {
-        RINGS.with_borrow_mut(|queues| match queues {
+        let begin = |queues: &RefCell<Option<_>>| match &mut *queues.borrow_mut() {
             Some(_) => None,
-            None => {
-                *queues = Some(Vec::new());
+            none => {
+                *none = Some(Vec::new());
                 Some(Rings { but_for })
             }
-        })
+        };
+        // There is none any more where the thread ends.
+        RINGS.try_with(begin).unwrap_or_default()
     }
 
     fn wait_for(queue: &Arc<Shared>) -> bool {
-        RINGS.with_borrow_mut(|queues| {
-            let Some(queues) = queues else { return false };
-            queues.push(Arc::clone(queue));
-            true
-        })
+        let wait_for = |queues: &RefCell<Option<Vec<_>>>| match &mut *queues.borrow_mut() {
+            None => false,
+            Some(queues) => {
+                queues.push(Arc::clone(queue));
+                true
+            }
+        };
+        RINGS.try_with(wait_for).unwrap_or(false)
     }
 }
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        let queues = RINGS.take().unwrap_or_default();
+        let queues = RINGS.try_with(RefCell::take).ok().flatten().unwrap_or_default();
         let but_for = self.but_for.as_ref().map_or(std::ptr::null(), |event_loop| event_loop.0.as_ptr());
         for queue in queues.iter().filter(|queue| Arc::as_ptr(queue) != but_for) {
             // One that panics has been rung all the same.
@@ -314,7 +320,8 @@ impl EventLoop {
     pub(crate) fn watch(&self, socket: LoopSocket) {
         let Some(shared) = self.0.upgrade() else { return };
         shared.state().sockets().push(socket);
-        (shared.wake)();
+        // Whoever makes a socket has more to do.
+        drop(catch_unwind(AssertUnwindSafe(|| (shared.wake)())));
     }
 }
 

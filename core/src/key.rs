@@ -133,7 +133,6 @@ impl Clone for Key {
     }
 }
 
-/// As derived, but at once.
 impl Clone for Subject {
     fn clone(&self) -> Subject {
         Subject(Escaped::from_slice(&self.0))

@@ -311,6 +311,33 @@ fn a_loop_that_was_busy_past_the_deadline_learns_what_the_store_has_said() {
 }
 
 #[test]
+fn a_loop_is_woken_for_what_others_answer_and_not_for_what_it_reads() {
+    let server = Server::start();
+    for (deadline, reads) in [(PATIENCE, true), (Duration::from_millis(100), false)] {
+        let limiter = limiter(&server, deadline);
+        let event_loop = Arc::new(EventLoop::new());
+        Way::of(&event_loop).begin(&server, &limiter);
+        let woken = event_loop.woken.lock().expect("nobody panics with it");
+        while woken.try_recv().is_ok() {}
+        submitted(&limiter, &event_loop, "woken", 5);
+        let mut completed = Vec::new();
+        eventually(PATIENCE, || {
+            if reads {
+                event_loop.sockets.lock().expect("nobody panics with it").retain(LoopSocket::read);
+            } else if completed.is_empty() {
+                woken.recv_timeout(PATIENCE).expect("the I/O thread answers at the deadline, and wakes the loop");
+            }
+            event_loop.completions.drain(&mut completed);
+            completed.len() == 5
+        });
+        for one in completed {
+            assert_eq!(decision(one).expect("it can be meant").origin(), Origin::Store);
+        }
+        assert!(!reads || woken.try_recv().is_err(), "what it reads itself wakes nobody");
+    }
+}
+
+#[test]
 fn a_loop_that_was_busy_for_long_finds_its_connection_as_it_was() {
     let server = Server::start();
     let limiter = limiter(&server, PATIENCE);

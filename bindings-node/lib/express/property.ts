@@ -1,9 +1,11 @@
+import { IncomingMessage } from 'node:http'
+
 /**
  * The property of requests that tells how their limit stands.
  *
  * Express gives each request a prototype, and so a hidden class of its own: where a property is added to one, V8 makes another
  * class for this request alone, of a kilobyte and in some 2 us of the 14 that the middleware takes (`make bench-node`,
- * `express-cpu`). So the property is an accessor that an application's requests inherit, and their values stand elsewhere.
+ * `express-cpu`). So the property is an accessor that Express's requests inherit, and their values stand elsewhere.
  */
 export class Property {
   /** The prototype of the last request: most have the same. */
@@ -28,13 +30,17 @@ interface OfExpress {
 }
 
 /**
- * Gives the property to all requests of an application, unless they have one of this name. An application that others are
- * mounted in has the prototype of theirs, so that all see what one of them has set.
+ * Gives the property to all requests of Express. Not to those of one application alone: a request that comes to an application
+ * in another, or in several, has another prototype there than before and afterwards.
  */
 function declare(prototype: object | null, name: string): void {
-  let requests: object | undefined
-  for (let at = prototype; at !== null && Object.hasOwn(at, 'app'); at = Object.getPrototypeOf(at)) requests = at
-  if (requests === undefined || name in requests || !Object.isExtensible(requests)) return
+  if (prototype === null || !Object.hasOwn(prototype, 'app')) return
+  let requests = prototype
+  while (Object.getPrototypeOf(requests) !== IncomingMessage.prototype) {
+    requests = Object.getPrototypeOf(requests) as object
+    if (requests === null) return
+  }
+  if (name in requests || !Object.isExtensible(requests)) return
   const values = new WeakMap<object, unknown>()
   Object.defineProperty(requests, name, {
     configurable: true,
@@ -45,6 +51,7 @@ function declare(prototype: object | null, name: string): void {
       const request = this.res?.req
       return request === undefined ? undefined : values.get(request)
     },
+    // What is set on a proxy is the proxy's: to tell it from a request would cost every request.
     set(this: OfExpress, value: unknown) {
       values.set(this, value)
     },

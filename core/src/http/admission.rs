@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::headers::KeptPolicies;
+use super::headers::KeptField;
 use super::policy::State;
 use super::refusal::{self, Cause};
 use super::several::{self, Asked, all, receipts};
@@ -280,6 +280,7 @@ impl Admit {
 
     /// The keys, each once: rules of one key are decided together, and none twice.
     pub(super) fn groups(self, found: Vec<Group>, cost: u64) -> Admit {
+        // As most requests have it: there is nothing to compare it with.
         if self.before.is_none() && found.len() < 2 {
             return Admit { groups: found, cost, ..self };
         }
@@ -337,13 +338,12 @@ impl Admit {
     }
 
     /// What becomes of the request, now that what is to be decided of it is.
-    fn concluded(self, own: impl IntoIterator<Item = Decision, IntoIter: ExactSizeIterator>) -> Admission {
-        let own = own.into_iter();
+    fn concluded(self, own: impl IntoIterator<Item = Decision>) -> Admission {
         let before = self.before.iter();
         // Clients are not told of shadows.
         let told = before.clone().filter(|before| !before.is_shadow());
-        let count: usize = told.clone().map(|before| before.decisions().len()).sum();
-        let mut decisions = Vec::with_capacity(count + own.len());
+        // Most have one.
+        let mut decisions = Vec::with_capacity(1);
         decisions.extend(told.flat_map(|before| before.decisions()).cloned());
         let decided = before.flat_map(|before| before.decided_in(&self.state));
         let earlier: Vec<_> = decided.map(|(key, rules)| (key.clone(), rules.to_vec())).collect();
@@ -454,13 +454,13 @@ impl Judged {
         &self.decisions[self.before..]
     }
 
-    /// What responses say of the rules, where all that was decided are those of one group.
-    fn policies(&self) -> Option<&KeptPolicies> {
+    /// What responses say of the rules in `RateLimit-Policy`, where all that was decided are those of one group.
+    fn policy_field(&self) -> Option<&KeptField> {
         match (&self.groups[..], &self.decisions[..]) {
             ([Group { rules: None, place, .. }], [decision]) if self.before == 0 => {
                 let planned = &self.state.plans[self.route?][*place];
                 // And not what stands in for them while the store fails.
-                decision.is_of(&planned.plan).then_some(&planned.policies)
+                decision.is_of(&planned.plan).then_some(&planned.policy_field)
             }
             _ => None,
         }
@@ -468,7 +468,7 @@ impl Judged {
 
     fn answer(&mut self, request: &Lines) {
         let site = &self.state.site;
-        self.headers = site.fields.of(&self.decisions, self.state.now(), self.policies());
+        self.headers = site.fields.of(&self.decisions, self.state.now(), self.policy_field());
         if let Some(cause) = self.outcome.cause() {
             let accept = site.lines(request, "accept").collect::<Vec<_>>().join(&b", "[..]);
             let accept = (!accept.is_empty()).then_some(&accept[..]);

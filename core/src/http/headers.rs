@@ -1,8 +1,7 @@
 //! What every response says of its limits: the fields of the IETF's draft
 //! (draft-ietf-httpapi-ratelimit-headers) in one of three revisions, `X-RateLimit-*`, and `Retry-After`.
 
-use std::sync::OnceLock;
-
+use once_cell::race::OnceBox;
 use sfv::{DictSerializer, Integer, KeyRef, ListSerializer, ParameterSerializer, StringRef, key_ref};
 use sha2::Digest as _;
 
@@ -28,8 +27,9 @@ type Parameters<'a> = ParameterSerializer<&'a mut String>;
 /// A field of a response: its name as it is commonly written, and its value in printable ASCII.
 pub(crate) type Field = (&'static str, String);
 
-/// What `RateLimit-Policy` says of some rules, once it has been said: it is the same in every response.
-pub(super) type KeptPolicies = OnceLock<Option<String>>;
+/// What `RateLimit-Policy` says of some rules, once it has been said: it is the same in every response. Two threads may say it
+/// at once, so that none waits for another, which a fork may have ended.
+pub(super) type KeptField = OnceBox<Option<String>>;
 
 /// Which fields responses have, besides `Retry-After`, which every refusal has that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,19 +108,20 @@ impl Fields {
     /// The fields of a response, by the request's decisions: one for each key. `now` is this process's clock, in
     /// microseconds since 1970; the store's may be another, so only times from now on are taken from decisions. `kept` is of
     /// the rules of the only decision.
-    pub(crate) fn of(&self, decisions: &[Decision], now: u64, kept: Option<&KeptPolicies>) -> Vec<Field> {
+    pub(crate) fn of(&self, decisions: &[Decision], now: u64, kept: Option<&KeptField>) -> Vec<Field> {
         let mut fields = Vec::with_capacity(USUAL);
         let quotas = quotas(decisions);
         if let Some(tightest) = tightest(&quotas) {
             if let Some(draft) = self.draft {
-                let policies = || self.policies(draft, &quotas, decisions);
+                let named = if draft == Draft::Ten { self.named(&quotas, decisions) } else { Vec::new() };
+                let policies = || if draft == Draft::Ten { named_policies(&named) } else { policies(&quotas) };
                 let policies = match kept.filter(|_| !self.partition_key) {
-                    Some(kept) => kept.get_or_init(policies).clone(),
+                    Some(kept) => kept.get_or_init(|| Box::new(policies())).clone(),
                     None => policies(),
                 };
                 fields.extend(policies.map(|policies| (POLICY, policies)));
                 match draft {
-                    Draft::Ten => fields.extend(self.limits(&quotas, decisions)),
+                    Draft::Ten => fields.extend(named_limits(&named)),
                     Draft::Seven => fields.extend(dictionary(tightest)),
                     Draft::Six => fields.extend(single_values(tightest)),
                 }
@@ -133,47 +134,55 @@ impl Fields {
         fields
     }
 
-    /// The value of `RateLimit-Policy`; in revision 10 `"api";q=100;w=60`.
-    fn policies(&self, draft: Draft, quotas: &[Quota<'_>], decisions: &[Decision]) -> Option<String> {
-        match draft {
-            Draft::Ten => self.list(quotas, decisions, |quota, policy| {
-                let policy = policy.parameter(QUOTA, integer(quota.limit.limit()));
-                policy.parameter(WINDOW, integer(quota.window_seconds()))
-            }),
-            Draft::Seven | Draft::Six => unnamed_policies(quotas),
+    /// Quotas as revision 10 has them: with the names of all limits, and the partition keys where those are told.
+    fn named<'q, 'a>(&self, quotas: &'q [Quota<'a>], decisions: &[Decision]) -> Vec<Named<'q, 'a>> {
+        let partition = |quota: &Quota<'_>| self.partition_key.then(|| partition_key(quota.subject));
+        let named = quotas.iter().zip(names(decisions));
+        named.map(|(quota, name)| Named { quota, name, partition: partition(quota) }).collect()
+    }
+}
+
+struct Named<'q, 'a> {
+    quota: &'q Quota<'a>,
+    name: String,
+    partition: Option<[u8; PARTITION_KEY_BYTES]>,
+}
+
+/// Revision 10: `"api";q=100;w=60`.
+fn named_policies(named: &[Named<'_, '_>]) -> Option<String> {
+    list(named, |quota, policy| {
+        let policy = policy.parameter(QUOTA, integer(quota.limit.limit()));
+        policy.parameter(WINDOW, integer(quota.window_seconds()))
+    })
+}
+
+/// Revision 10: `"api";r=50;t=30`.
+fn named_limits(named: &[Named<'_, '_>]) -> Option<Field> {
+    let limits = list(named, |quota, limit| {
+        let limit = limit.parameter(REMAINING, integer(quota.limit.remaining()));
+        match quota.reset_seconds() {
+            Some(seconds) => limit.parameter(TIME, integer(seconds)),
+            None => limit,
+        }
+    });
+    limits.map(|limits| ("RateLimit", limits))
+}
+
+/// An item for each quota, with the parameters that `tell` gives it.
+fn list(
+    named: &[Named<'_, '_>],
+    tell: impl for<'p> Fn(&Quota<'_>, Parameters<'p>) -> Parameters<'p>,
+) -> Option<String> {
+    let mut list = ListSerializer::new();
+    for Named { quota, name, partition } in named {
+        // Names are escaped, so each can be a string; one that could not would be left out rather than be wrong.
+        let Ok(name) = StringRef::from_str(name) else { continue };
+        let item = tell(quota, list.bare_item(name));
+        if let Some(partition) = partition {
+            let _ = item.parameter(PARTITION_KEY, &partition[..]);
         }
     }
-
-    /// Revision 10: `"api";r=50;t=30`.
-    fn limits(&self, quotas: &[Quota<'_>], decisions: &[Decision]) -> Option<Field> {
-        let limits = self.list(quotas, decisions, |quota, limit| {
-            let limit = limit.parameter(REMAINING, integer(quota.limit.remaining()));
-            match quota.reset_seconds() {
-                Some(seconds) => limit.parameter(TIME, integer(seconds)),
-                None => limit,
-            }
-        });
-        limits.map(|limits| ("RateLimit", limits))
-    }
-
-    /// Revision 10: an item for each quota, with the parameters that `tell` gives it.
-    fn list(
-        &self,
-        quotas: &[Quota<'_>],
-        decisions: &[Decision],
-        tell: impl for<'a> Fn(&Quota<'_>, Parameters<'a>) -> Parameters<'a>,
-    ) -> Option<String> {
-        let mut list = ListSerializer::new();
-        for (quota, name) in quotas.iter().zip(names(decisions)) {
-            // Names are escaped, so each can be a string; one that could not would be left out rather than be wrong.
-            let Ok(name) = StringRef::from_str(&name) else { continue };
-            let item = tell(quota, list.bare_item(name));
-            if self.partition_key {
-                let _ = item.parameter(PARTITION_KEY, &partition_key(quota.subject)[..]);
-            }
-        }
-        list.finish()
-    }
+    list.finish()
 }
 
 impl XReset {
@@ -208,7 +217,7 @@ pub(crate) fn retry_seconds(decisions: &[Decision]) -> Option<u64> {
 }
 
 /// Revisions 6 and 7: `100;w=60`. They forbid two policies of one quota, so the longest window speaks for those.
-fn unnamed_policies(quotas: &[Quota<'_>]) -> Option<String> {
+fn policies(quotas: &[Quota<'_>]) -> Option<String> {
     let mut told: Vec<(u32, u64)> = Vec::with_capacity(quotas.len());
     for quota in quotas {
         let (limit, window) = (quota.limit.limit(), quota.window_seconds());

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::admission::LOG;
-use super::headers::KeptPolicies;
+use super::headers::KeptField;
 use super::invalid;
 use super::metrics::{Counts, PolicyMetrics, Totals};
 use super::request::Request;
@@ -77,7 +77,7 @@ pub(super) struct State {
 /// The rules of a group, ready to be decided, and what responses say of them.
 pub(super) struct Planned {
     pub(super) plan: Arc<Plan>,
-    pub(super) policies: KeptPolicies,
+    pub(super) policy_field: KeptField,
 }
 
 /// A file that is looked at while requests come. There is no thread for it, which a fork would end.
@@ -334,7 +334,7 @@ impl State {
             return Err(invalid("the document has no routes; write [[routes]] with path and rules, or [http.default]"));
         }
         let planned =
-            |rules: &Vec<String>| Ok(Planned { plan: limiter.plan_of(rules)?, policies: KeptPolicies::default() });
+            |rules: &Vec<String>| Ok(Planned { plan: limiter.plan_of(rules)?, policy_field: KeptField::default() });
         let plans = |route: &Route| route.groups.iter().map(|group| planned(&group.rules)).collect();
         let plans = site.routes.iter().map(plans).collect::<Result<_>>()?;
         let mut counted = before.map(|before| before.counted.clone()).unwrap_or_default();

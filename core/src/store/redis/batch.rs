@@ -161,30 +161,34 @@ pub(crate) struct Together(());
 impl Together {
     /// None if there is one already, which is the one that counts.
     pub(crate) fn begin() -> Option<Together> {
-        TOGETHER.with_borrow_mut(|nodes| match nodes {
+        let begin = |nodes: &RefCell<Option<_>>| match &mut *nodes.borrow_mut() {
             Some(_) => None,
-            None => {
-                *nodes = Some(Vec::new());
+            none => {
+                *none = Some(Vec::new());
                 Some(Together(()))
             }
-        })
+        };
+        // There is none any more where the thread ends.
+        TOGETHER.try_with(begin).unwrap_or_default()
     }
 
     /// Whether a node's queue is to be left for a while.
     fn waits_for(node: &Arc<Node>) -> bool {
-        TOGETHER.with_borrow_mut(|nodes| {
-            let Some(nodes) = nodes else { return false };
+        let waits_for = |nodes: &RefCell<Option<Vec<_>>>| {
+            let mut nodes = nodes.borrow_mut();
+            let Some(nodes) = &mut *nodes else { return false };
             if !nodes.iter().any(|other| Arc::ptr_eq(other, node)) {
                 nodes.push(Arc::clone(node));
             }
             true
-        })
+        };
+        TOGETHER.try_with(waits_for).unwrap_or(false)
     }
 }
 
 impl Drop for Together {
     fn drop(&mut self) {
-        let nodes = TOGETHER.take().unwrap_or_default();
+        let nodes = TOGETHER.try_with(RefCell::take).ok().flatten().unwrap_or_default();
         // The jobs were queued with this handle at hand.
         let Ok(handle) = io::handle() else { return };
         nodes.iter().for_each(|node| node.queue.have_carried(node, handle));

@@ -1,6 +1,6 @@
 //! Connections for checks that nobody blocks for. Whoever asks sends, so that the I/O thread is not woken for that. What comes
 //! back is read by the I/O thread, which has one check under way at a time, or by an event loop that watches the socket: then
-//! no other thread is woken at all, whatever it sends.
+//! no other thread is woken for what it sends, and the I/O thread looks after deadlines now and then.
 
 mod line;
 
@@ -196,15 +196,14 @@ async fn make(node: Arc<Node>, link: u64, reader: Reader, beats: Arc<Beats>) {
         is_watched: AtomicBool::new(matches!(reader, Reader::Loop(_))),
         beats,
     });
-    if let Reader::Loop(event_loop) = &reader {
+    if !node.relays.put(link, &reader, State::Up(Arc::clone(&relay))) {
+        relay.end();
+    } else if let Reader::Loop(event_loop) = &reader {
         event_loop.watch(LoopSocket {
             relay: Arc::clone(&relay),
             event_loop: event_loop.clone(),
             generation: fork::generation(),
         });
-    }
-    if !node.relays.put(link, &reader, State::Up(Arc::clone(&relay))) {
-        relay.end();
     }
     let place = Arc::downgrade(&node);
     drop(node);
@@ -379,7 +378,7 @@ impl Relay {
             // The loop has gone, or is busy: what is late may have been there for long.
             self.receive();
         }
-        // Whoever is woken is so without the lock.
+        // Loops are woken without the lock; whoever else hears of it is told under it, and senders do not wait for the lock.
         let _rung_once = Rings::begin();
         let mut line = self.line();
         // Where that fails, reading tells why.

@@ -57,7 +57,9 @@ impl Script {
             command.arg(&first.keys[0]);
         }
         requests.for_each(|request| {
-            command.arg(request.keys.len());
+            if request.keys.len() != 1 {
+                command.arg(request.keys.len());
+            }
             for key in &request.keys {
                 command.arg(key);
             }
@@ -85,9 +87,11 @@ impl Script {
     }
 }
 
-/// The most arguments before those of requests, how long they are but for the script, and how long a count of keys is.
+/// The most arguments before those of requests.
 const HEAD: usize = 5;
+/// Room for these but the script: a command's name, a count, and a key that routes.
 const HEAD_SIZE: usize = 256;
+/// Room for a count of keys.
 const DIGITS: usize = 2;
 
 /// One call of the script: the stored keys, all in one slot, and the packed arguments.

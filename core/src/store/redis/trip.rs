@@ -21,6 +21,8 @@ use crate::io::handle;
 pub(super) const STALE_AFTER: Duration = Duration::from_millis(100);
 /// Replies are short: some thirty bytes for each limit of a rule.
 pub(super) const ROOM: usize = 512;
+/// No reply is longer: batches have at most 128 limits, or one call with as many as a call can have.
+const LONGEST: usize = 256 * 1024;
 
 pub(super) struct Trip {
     pub(super) node: Arc<Node>,
@@ -163,8 +165,12 @@ enum Said<'a> {
     Nonsense,
 }
 
-/// The first reply and its length, once it is there to its end.
+/// The first reply and its length, once it is there to its end, or cannot have one.
 fn next(received: &[u8]) -> Option<(Said<'_>, usize)> {
+    whole(received).or_else(|| (received.len() > LONGEST).then_some((Said::Nonsense, received.len())))
+}
+
+fn whole(received: &[u8]) -> Option<(Said<'_>, usize)> {
     let mut rest = received;
     let head = line(&mut rest)?;
     let said = match head {
@@ -246,8 +252,11 @@ mod tests {
 
     #[test]
     fn what_is_no_reply_is_not_taken_for_one() {
-        for received in [&b"$1\r\nabc"[..], b"*1\r\n:1\r\n", b"*1\r\n*0\r\n", b"*1\r\n$-1\r\n", b">2\r\n", b"$-2\r\n"] {
-            assert!(matches!(next(received), Some((Said::Nonsense, _))), "{received:?}");
+        let endless = [b"$18446744073709551615\r\n", &vec![b'a'; LONGEST][..]].concat();
+        for received in
+            [&endless[..], b"$1\r\nabc", b"*1\r\n:1\r\n", b"*1\r\n*0\r\n", b"*1\r\n$-1\r\n", b">2\r\n", b"$-2\r\n"]
+        {
+            assert!(matches!(next(received), Some((Said::Nonsense, _))), "{:?}", &received[..4]);
         }
     }
 }

@@ -12,6 +12,9 @@ use super::super::trip::{self, Heard, ROOM, STALE_AFTER, Trip};
 use crate::clock;
 use crate::error::Result;
 
+/// So many rooms are read at once: half a megabyte, more than all replies that are waited for at once.
+const MOST_READS: usize = 64;
+
 /// Or a socket of a path: nothing is done with it that differs.
 pub(super) enum Socket {
     OfIoThread(TcpStream),
@@ -83,14 +86,14 @@ impl Line {
         Ok(())
     }
 
-    /// Reads all that has come.
+    /// Reads what has come, so far as it is not more than replies are: whoever watches the socket is told of the rest again.
     ///
     /// # Errors
     /// The connection has ended.
     pub(super) fn read(&mut self, socket: &Socket) -> Result<()> {
         // What has come before the connection ended is there all the same.
         let flushed = self.flush(socket);
-        loop {
+        for _ in 0..MOST_READS {
             match socket.read(&mut self.room) {
                 Ok(0) => return Err(trip::lost("the server closed the connection")),
                 Ok(count) => {
@@ -104,6 +107,7 @@ impl Line {
                 Err(error) => return Err(trip::lost(error)),
             }
         }
+        flushed
     }
 
     /// The trips of which it is known what the server says, with that.
