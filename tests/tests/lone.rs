@@ -8,7 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use futures_executor::block_on;
-use tidegate::{Check, Completed, Completions, Decision, Limiter, LoopSocket, OnError, Origin, Outcome, Rule};
+use tidegate::{
+    Check, Completed, Completions, Decision, Document, Limiter, LoopSocket, OnError, Origin, Outcome, Rule,
+};
 use tidegate_tests::limiters::timed;
 use tidegate_tests::servers::{Cluster, Server, eventually, slot};
 
@@ -419,6 +421,29 @@ fn loops_beside_each_other_have_a_connection_each() {
     drop(one);
     eventually(PATIENCE, || connections() == 1);
     assert_eq!(other.decide(limiter.check("r", "k")).expect("it can be meant").origin(), Origin::Store);
+}
+
+#[test]
+fn over_tls_checks_go_by_the_io_thread_alone() {
+    let server = Server::builder().tls(&["redis.example"]).start();
+    let (url, ca) = (server.url(), server.tls().ca());
+    let document = Document::from_toml(&format!(
+        "version = 1\n[rules]\nr = \"9/h\"\n[store]\nurl = \"{url}\"\n[store.tls]\nca = \"{}\"\nserver_name = \
+         \"redis.example\"",
+        ca.display()
+    ));
+    let builder = Limiter::builder().document(&document.expect("a document")).deadline(PATIENCE);
+    let limiter = builder.build().expect("a limiter");
+    for way in ways() {
+        // The first asks for a connection of its own, where there may be one.
+        for _ in 0..3 {
+            assert_eq!(way.origin(&limiter, way.connection), Origin::Store);
+            pass(SLOW);
+        }
+    }
+    let clients: String = server.call("CLIENT LIST");
+    assert!(clients.contains(" name=tidegate"), "{clients}");
+    assert!(ways().iter().all(|way| way.line(&server).is_none()), "{clients}");
 }
 
 #[test]
