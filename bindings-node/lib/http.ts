@@ -244,9 +244,9 @@ export function userOf(value: unknown): string | Uint8Array | null {
  * What routes of the policy need and the application is not asked for, in words for a log: whoever forgets `user` learns
  * it at the start. An answer that nobody gives is a no, which may be meant, so it is not told.
  */
-export function unasked<R>(policy: Policy, asks: Asks<R>): string[] {
+export function unasked<R>(policy: Policy, asks: Asks<R>, routes = policy.routes): string[] {
   const missing: string[] = []
-  for (const route of policy.routes) {
+  for (const route of routes) {
     const request = policy.named('GET', route)
     if (request.needsUser && asks.user === undefined)
       missing.push(`route ${route} needs the user; write user: (req) => ...`)

@@ -197,6 +197,13 @@ for (const [version, express] of Object.entries(VERSIONS)) {
       const logger = keeper()
       const where = await serve(t, application({ policy: document([route]), logger }))
       assert.deepEqual(logger.codes, ['ERR_TIDEGATE_UNASKED'])
+      const alone = keeper()
+      rateLimit({
+        policy: document([route, { ...LOGIN, name: 'other', path: '/other' }]),
+        route: 'other',
+        logger: alone,
+      })
+      assert.deepEqual(alone.codes, [], 'another route is nothing to this limiter')
       const answer = await send(where, { path: '/login' })
       assert.deepEqual([answer.status, answer.body.startsWith('invalid_request')], [500, true])
     })

@@ -1,5 +1,6 @@
 // Limiters with a rule of their own: real applications of both versions of Express, over sockets.
 import assert from 'node:assert/strict'
+import { IncomingMessage } from 'node:http'
 import { describe, test } from 'node:test'
 import { admissionOf, ipKeyGenerator, rateLimit } from 'tidegate/express'
 import { FakeClock } from 'tidegate/testing'
@@ -308,6 +309,38 @@ for (const [version, express] of Object.entries(VERSIONS)) {
           assert.deepEqual(JSON.parse((await send(where, { path })).body), seen, path)
         }
       }
+    })
+
+    test('figures are a request’s own, whoever stands before it or beside it', async (t) => {
+      const app = express()
+      const limiter = rateLimit({ limit: 3 })
+      const limitOf = (request) => request.rateLimit?.limit ?? null
+      app.get('/first', limiter, (request, response) => response.json([limitOf(request)]))
+      app.get('/proxy', (request, response, next) => limiter(new Proxy(request, {}), response, next))
+      app.get('/heir', (request, response, next) => {
+        Object.create(request).rateLimit = { limit: 7 }
+        next()
+      })
+      app.get('/beside', (request, response, next) => {
+        const done = () => next()
+        const other = { method: 'GET', url: '/inner', headers: {}, rawHeaders: [], done }
+        app.handle(Object.assign(Object.create(IncomingMessage.prototype), other), response, next)
+      })
+      app.get('/inner', rateLimit({ limit: 5, keyGenerator: () => 'inner' }), (request) => request.done())
+      app.use((request, response) => response.json([limitOf(request)]))
+      const part = express()
+      part.request.rateLimit = { limit: 8 }
+      part.get('/default', (request, response) => response.json([limitOf(request)]))
+      const where = await serve(t, app)
+      for (const [path, seen] of [
+        ['/first', [3]],
+        ['/proxy', [3]],
+        ['/heir', [null]],
+        ['/beside', [null]],
+      ]) {
+        assert.deepEqual(JSON.parse((await send(where, { path })).body), seen, path)
+      }
+      assert.deepEqual(JSON.parse((await send(await serve(t, part), { path: '/default' })).body), [8])
     })
 
     test('whoever sets the figures’ property last is read', async (t) => {

@@ -1,3 +1,7 @@
+import { IncomingMessage } from 'node:http'
+import { Socket } from 'node:net'
+import { inspect } from 'node:util'
+
 import type { NextFunction, Request, Response } from 'express'
 
 import { type Algorithm, type Document, type Duration, Policy } from '../index.js'
@@ -43,7 +47,7 @@ export interface RateLimitOptions extends CommonOptions {
   /** Answers a request that is refused. */
   handler?: Handler | undefined
   /** The body of a refusal: text, something to send as JSON, or a function of either. */
-  message?: unknown
+  message?: string | number | boolean | object | Of<unknown> | undefined
   /** The status of a refusal. @defaultValue 429 */
   statusCode?: number | undefined
   /** Seconds for `Retry-After`, whatever the limit says. */
@@ -99,7 +103,7 @@ export interface Settings extends Omit<RateLimitOptions, 'max' | 'headers' | 'id
   readonly windowMs: Duration
   readonly limit: number | Of<number>
   readonly statusCode: number
-  readonly message: unknown
+  readonly message: NonNullable<RateLimitOptions['message']>
   readonly name: string
   readonly standardHeaders: false | 'draft-6' | 'draft-7' | 'draft-10'
   readonly legacyHeaders: boolean
@@ -189,6 +193,15 @@ export function typed(options: object): void {
     const hint = FUNCTIONS.includes(name) ? `write ${name}: (req) => ...` : `write ${name}: Number(...)`
     throw new SetupError('ERR_TIDEGATE_TYPE', `${name} is ${value === null ? 'null' : `a ${typeof value}`}`, hint)
   }
+  if ('requestPropertyName' in options) free(options.requestPropertyName)
+}
+
+/** Refuses the name of a property that requests have already. */
+function free(property: unknown): void {
+  const isName = typeof property === 'string' && property !== ''
+  if (isName && !(property in new IncomingMessage(new Socket()))) return
+  const what = `requestPropertyName is ${inspect(property)}${isName ? ', which requests have already' : ''}`
+  throw new SetupError('ERR_TIDEGATE_PROPERTY', what, "write a name that nobody else uses, such as 'rateLimit'")
 }
 
 /**

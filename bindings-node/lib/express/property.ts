@@ -16,7 +16,7 @@ export class Property {
   set(request: object, value: unknown): void {
     const prototype = Object.getPrototypeOf(request) as object | null
     if (prototype !== this.prototype) {
-      declare(prototype, this.name)
+      declare(request, prototype, this.name)
       this.prototype = prototype
     }
     // As everybody else would set it: a request that is of no application has it as its own.
@@ -26,34 +26,47 @@ export class Property {
 
 /** A request as Express makes it. */
 interface OfExpress {
-  res?: { req?: object }
+  readonly res?: { readonly req?: OfExpress }
+  readonly rawHeaders?: readonly string[]
+}
+
+/** The request that somebody stands before, as proxies do; none where it is no other. */
+function behind(one: OfExpress): OfExpress | undefined {
+  const request = one.res?.req
+  const isBehind = request !== one && request?.rawHeaders !== undefined && request.rawHeaders === one.rawHeaders
+  return isBehind ? request : undefined
 }
 
 /**
- * Gives the property to all requests of Express. Not to those of one application alone: a request that comes to an application
- * in another, or in several, has another prototype there than before and afterwards.
+ * Gives the property to all requests of Express, unless they have one of this name. Not to those of one application alone: a
+ * request that comes to an application in another, or in several, has another prototype there than before and afterwards.
  */
-function declare(prototype: object | null, name: string): void {
-  if (prototype === null || !Object.hasOwn(prototype, 'app')) return
+function declare(request: object, prototype: object | null, name: string): void {
+  if (prototype === null || !Object.hasOwn(prototype, 'app') || name in request) return
   let requests = prototype
   while (Object.getPrototypeOf(requests) !== IncomingMessage.prototype) {
     requests = Object.getPrototypeOf(requests) as object
     if (requests === null) return
   }
-  if (name in requests || !Object.isExtensible(requests)) return
+  if (!Object.isExtensible(requests)) return
   const values = new WeakMap<object, unknown>()
   Object.defineProperty(requests, name, {
     configurable: true,
     enumerable: true,
     get(this: OfExpress) {
       if (values.has(this)) return values.get(this)
-      // Whoever stands before a request, as a proxy does, has its properties.
-      const request = this.res?.req
-      return request === undefined ? undefined : values.get(request)
+      const request = behind(this)
+      return request && values.get(request)
     },
-    // What is set on a proxy is the proxy's: to tell it from a request would cost every request.
     set(this: OfExpress, value: unknown) {
-      values.set(this, value)
+      if (Object.hasOwn(this, 'app')) {
+        // An application's default, for its own requests.
+        Object.defineProperty(this, name, { value, configurable: true, enumerable: true, writable: true })
+        return
+      }
+      const request = behind(this)
+      const isProxy = request !== undefined && Object.getPrototypeOf(this) === Object.getPrototypeOf(request)
+      values.set(isProxy ? request : this, value)
     },
   })
 }

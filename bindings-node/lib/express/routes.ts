@@ -27,7 +27,7 @@ export class RoutesLimit {
     this.route = route
     this.property = new Property(options.requestPropertyName ?? 'rateLimit')
     if (route !== undefined) this.policy.named('GET', route)
-    const missing = unasked(this.policy, this.asks)
+    const missing = unasked(this.policy, this.asks, route === undefined ? undefined : [route])
     if (missing.length === 0) return
     this.checks.report(
       'unasked',

@@ -32,7 +32,7 @@ const options: RateLimitOptions = {
   keyGenerator: (req) => req.get('Api-Key') ?? ipKeyGenerator(req.ip ?? ''),
   skip: (req) => req.path === '/health',
   handler: (req, res, next, { statusCode, name }) => (req.ip ? res.status(statusCode).send(name) : next()),
-  message: { error: 'later' },
+  message: (req, res) => ({ error: `later, ${req.path}`, status: res.statusCode }),
   standardHeaders: 'draft-8',
   requestWasSuccessful: (req, res) => res.statusCode < 500,
   onError: 'local',
